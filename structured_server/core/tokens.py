@@ -39,13 +39,6 @@ class ChatFormat:
     strips: bool  # the template strips white space around each message's content
 
 
-@dataclass(frozen=True, slots=True)
-class PromptIds:
-    """A tokenised prompt."""
-
-    ids: tuple[int, ...]
-
-
 class Tokenizer(Protocol):
     """A vocabulary with its chat format. Every id is in [0, vocabulary_size)."""
 

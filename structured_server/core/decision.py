@@ -1,0 +1,306 @@
+"""The decision: a generator that asks for reads and folds them into answers. It asks, it never calls.
+
+`read_group` is driven once for each group of a plan, all at the same time; `conclude` puts their readings
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from structured_server.core import distribution as d
+from structured_server.core.distribution import Distribution
+from structured_server.core.plan import Group, Plan
+from structured_server.core.prompt import Asked
+from structured_server.core.questions import Limits, Noul, Question, Schema, Score
+from structured_server.core.reads import (
+    Prompt,
+    Read,
+    ReadRequest,
+    checked,
+    fill_with_mask,
+    fill_with_noise,
+)
+
+EXTRA_DRAWS = 3
+LOW_LABEL_MASS = 0.05
+
+Status = Literal["decided", "abstained"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPolicy:
+    """How many draws to take: a number, or one and three more where any question is uncertain.
+
+    `entropy_threshold` is in nats, compared with the first draw's entropy. `lead` sends the first of several
+    draws ahead, so that the others find its prompt in the engine's prefix cache.
+    """
+
+    samples: int | Literal["auto"] = "auto"
+    entropy_threshold: float = 0.1
+    lead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A group about to be read: its prompt, its noise seed, and the tokens that may fill its slots."""
+
+    group: Group
+    prompt: Prompt
+    seed: bytes
+    noise_ids: Sequence[int]
+    mask: int | None = None  # fill slots with this token instead of noise
+
+    def request(self, draw: int) -> ReadRequest:
+        """Return the read of one draw. The same job and draw always give the same bytes."""
+        canvas = self.group.canvas
+        if self.mask is None:
+            filled = fill_with_noise(canvas, self.seed, draw, self.noise_ids)
+        else:
+            filled = fill_with_mask(canvas, self.mask)
+        return ReadRequest(self.prompt, filled, canvas.positions, canvas.label_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Reads that may run in parallel. Where `extra` is set, the driver may answer `ReadsSkipped` instead."""
+
+    requests: tuple[ReadRequest, ...]
+    extra: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsSkipped:
+    """Extra reads that did not come back: they failed, or would have come too late."""
+
+    reason: str
+
+
+Reply = Sequence[Read] | ReadsSkipped
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """What the reads of one group said: for each draw, a distribution for each question."""
+
+    group: Group
+    draws: tuple[tuple[Distribution, ...], ...]
+    preferred: tuple[int | None, ...]  # per question: the id that the model itself liked best
+    reads: tuple[Read, ...]
+    extended_by: tuple[str, ...]  # the questions whose entropy asked for extra draws
+    skipped: ReadsSkipped | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a question was not decided: the limit that its reading broke."""
+
+    code: str
+    value: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionWarning:
+    """Something the caller should know; `question` is None where it concerns the whole decision."""
+
+    code: str
+    message: str
+    question: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One question's reading, pooled over the draws.
+
+    `headline` is the number that the draws' spread describes: P(yes) of a noul, the probability of the chosen
+    option, the score. `standard_error` and `interval_95` are in its unit and None with one draw. `agreement` is
+    the share of draws that come to the same option.
+    """
+
+    question: Question
+    distribution: Distribution
+    headline: float
+    draws: int
+    agreement: float
+    standard_error: float | None
+    interval_95: tuple[float, float] | None
+    first_entropy: float
+    reasons: tuple[Reason, ...]
+
+    @property
+    def status(self) -> Status:
+        """Whether code may act on the answer."""
+        return "abstained" if self.reasons else "decided"
+
+    @property
+    def option(self) -> int:
+        """The index of the option that the reading comes to: for a noul 0 (yes) from its threshold up."""
+        return _option(self.question, self.distribution)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All answers, by question id in the caller's order, with what it took to get them."""
+
+    answers: Mapping[str, Answer]
+    plan: Plan
+    readings: tuple[GroupReading, ...]
+    warnings: tuple[DecisionWarning, ...]
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Every read that was made."""
+        return tuple(read for reading in self.readings for read in reading.reads)
+
+    @property
+    def extended_by(self) -> tuple[str, ...]:
+        """The questions whose uncertainty made more draws."""
+        return tuple(name for r in self.readings if r.skipped is None for name in r.extended_by)
+
+
+def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, GroupReading]:
+    """Read a group once, or `samples` times; where any question is uncertain, draw again and pool.
+
+    A slot filled with the mask token makes every draw the same, so such a group is read once.
+
+    Raises:
+        UpstreamProtocolError: a reply does not hold what was asked for.
+    """
+    wanted = 1 if policy.samples == "auto" or job.mask is not None else policy.samples
+    reads: list[Read] = []
+    for draws in _rounds(wanted, policy.lead):
+        batch = Batch(tuple(job.request(draw) for draw in draws))
+        reply = yield batch
+        assert not isinstance(reply, ReadsSkipped), "only extra reads may be skipped"
+        reads += _checked(batch, reply)
+    uncertain = tuple(
+        name
+        for name, first in zip(job.group.identifiers, _fold(job.group, reads[0]), strict=True)
+        if policy.samples == "auto" and job.mask is None and first.entropy > policy.entropy_threshold
+    )
+    skipped = None
+    if uncertain:
+        batch = Batch(tuple(job.request(draw) for draw in range(1, 1 + EXTRA_DRAWS)), extra=True)
+        reply = yield batch
+        if isinstance(reply, ReadsSkipped):
+            skipped = reply
+        else:
+            reads += _checked(batch, reply)
+    return GroupReading(
+        group=job.group,
+        draws=tuple(_fold(job.group, read) for read in reads),
+        preferred=tuple(row.top for row in reads[0].rows),
+        reads=tuple(reads),
+        extended_by=uncertain,
+        skipped=skipped,
+    )
+
+
+def conclude(
+    schema: Schema, plan: Plan, readings: Iterable[GroupReading], token_text: Callable[[int], str]
+) -> Decision:
+    """Put the groups' readings together into answers in the caller's order.
+
+    `token_text` tells what a token reads as, for the warning that the model preferred another one.
+    """
+    readings = tuple(readings)
+    found: dict[str, Answer] = {}
+    warnings: list[DecisionWarning] = []
+    for reading in readings:
+        if reading.skipped is not None:
+            warnings.append(
+                DecisionWarning(
+                    "extra_reads_skipped", f"The answer rests on one draw: {reading.skipped.reason}."
+                )
+            )
+        for index, (name, asked) in enumerate(
+            zip(reading.group.identifiers, reading.group.asked, strict=True)
+        ):
+            answer = _answer(asked.question, [draw[index] for draw in reading.draws])
+            found[name] = answer
+            warnings += _warnings(name, asked, answer, reading.preferred[index], token_text)
+    answers = {name: found[name] for name, _ in schema.questions}
+    return Decision(answers, plan, readings, tuple(warnings))
+
+
+def _rounds(wanted: int, lead: bool) -> list[range]:
+    if lead and wanted > 1:
+        return [range(1), range(1, wanted)]
+    return [range(wanted)]
+
+
+def _checked(batch: Batch, reads: Sequence[Read]) -> list[Read]:
+    return [checked(request, read) for request, read in zip(batch.requests, reads, strict=True)]
+
+
+def _fold(group: Group, read: Read) -> tuple[Distribution, ...]:
+    return tuple(
+        d.distribution([[row.logprobs[i] for i in option] for option in slot.options])
+        for slot, row in zip(group.canvas.slots, read.rows, strict=True)
+    )
+
+
+def _answer(question: Question, draws: Sequence[Distribution]) -> Answer:
+    pooled = d.pool(draws)
+    option = _option(question, pooled)
+    upper = 1.0
+    if isinstance(question, Score):
+        headline = d.expectation(pooled.probabilities)
+        values = [d.expectation(draw.probabilities) for draw in draws]
+        upper = len(pooled.probabilities) - 1.0
+    else:
+        index = 0 if isinstance(question, Noul) else option
+        headline = pooled.probabilities[index]
+        values = [draw.probabilities[index] for draw in draws]
+    return Answer(
+        question=question,
+        distribution=pooled,
+        headline=headline,
+        draws=len(draws),
+        agreement=sum(_option(question, draw) == option for draw in draws) / len(draws),
+        standard_error=d.standard_error(values),
+        interval_95=d.interval_95(values, upper=upper),
+        first_entropy=draws[0].entropy,
+        reasons=tuple(_broken_limits(question.limits, pooled)),
+    )
+
+
+def _broken_limits(limits: Limits, reading: Distribution) -> Iterable[Reason]:
+    """Yield each limit that the reading breaks; a label mass that is unknown breaks none."""
+    top, entropy, mass = reading.top_probability, reading.normalized_entropy, reading.label_mass
+    if limits.min_top_probability is not None and top < limits.min_top_probability:
+        yield Reason("top_probability_below_min", top, limits.min_top_probability)
+    if limits.max_normalized_entropy is not None and entropy > limits.max_normalized_entropy:
+        yield Reason("normalized_entropy_above_max", entropy, limits.max_normalized_entropy)
+    if limits.min_label_mass is not None and mass is not None and mass < limits.min_label_mass:
+        yield Reason("label_mass_below_min", mass, limits.min_label_mass)
+
+
+def _option(question: Question, reading: Distribution) -> int:
+    if isinstance(question, Noul):
+        return 0 if reading.probabilities[0] >= question.threshold else 1
+    return reading.mode
+
+
+def _warnings(
+    name: str, asked: Asked, answer: Answer, preferred: int | None, token_text: Callable[[int], str]
+) -> Iterable[DecisionWarning]:
+    question, interval, mass = asked.question, answer.interval_95, answer.distribution.label_mass
+    if isinstance(question, Noul) and interval and interval[0] < question.threshold < interval[1]:
+        yield DecisionWarning(
+            "threshold_within_noise",
+            f"The threshold {question.threshold:g} lies inside the interval that slot noise alone explains.",
+            name,
+        )
+    if mass is not None and mass < LOW_LABEL_MASS:
+        instead = "" if preferred is None else f"; the model's own first choice was {token_text(preferred)!r}"
+        yield DecisionWarning(
+            "low_label_mass", f"The labels hold {mass:.2g} of the probability{instead}.", name
+        )
+    if asked.aliased:
+        yield DecisionWarning(
+            "alias_used", "Some option is no single token, so letters or digits stood for all of them.", name
+        )

@@ -1,0 +1,147 @@
+"""Probabilities: from log-probabilities to distributions, and what several draws tell about them.
+
+Entropies are in nats. Probabilities are never rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structured_server.errors import UpstreamProtocolError
+
+FLOOR = -1000.0
+"""A slot whose labels all lie at or below this log-probability holds no information."""
+
+# Two-sided 95 % quantiles of Student's t for 1 to 31 degrees of freedom (2 to 32 draws).
+STUDENT_T_975 = (
+    12.706204736432095, 4.302652729696142, 3.182446305284263, 2.776445105197793, 2.570581835636314,
+    2.446911851144979, 2.364624251592785, 2.306004135033371, 2.262157162740992, 2.228138851964939,
+    2.200985160082949, 2.178812829663418, 2.160368656461013, 2.144786687916925, 2.131449545559323,
+    2.119905299221011, 2.109815577833181, 2.100922040240960, 2.093024054408263, 2.085963447265837,
+    2.079613844727662, 2.073873067904015, 2.068657610419041, 2.063898561628021, 2.059538552753294,
+    2.055529438642871, 2.051830516480283, 2.048407141795244, 2.045229642132703, 2.042272456301238,
+    2.039513446396408,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Probabilities over a question's options, sum 1, and the label mass: their share of the vocabulary.
+
+    `label_mass` is None where the engine normalised over the labels itself.
+    """
+
+    probabilities: tuple[float, ...]
+    label_mass: float | None
+
+    @property
+    def mode(self) -> int:
+        """The index of the most probable option; ties go to the lowest."""
+        return max(range(len(self.probabilities)), key=self.probabilities.__getitem__)
+
+    @property
+    def top_probability(self) -> float:
+        """The largest probability."""
+        return max(self.probabilities)
+
+    @property
+    def entropy(self) -> float:
+        """Shannon entropy in nats."""
+        return entropy(self.probabilities)
+
+    @property
+    def normalized_entropy(self) -> float:
+        """Entropy over its largest possible value, ln K: 0 certain, 1 uniform."""
+        return self.entropy / math.log(len(self.probabilities)) if len(self.probabilities) > 1 else 0.0
+
+
+def log_sum_exp(values: Sequence[float]) -> float:
+    """Return ln(sum(exp(v))) without overflow; -inf for values that are all -inf."""
+    largest = max(values)
+    if largest == -math.inf:
+        return largest
+    return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
+
+
+def distribution(
+    option_logprobs: Sequence[Sequence[float]], *, whole_vocabulary: bool = True
+) -> Distribution:
+    """Fold the log-probabilities of each option's label and variants into one distribution.
+
+    Variants add up by log-sum-exp; the options are then normalised against each other. The label mass is
+    what they had before that, which has a meaning only where the engine normalised over the vocabulary.
+
+    Raises:
+        UpstreamProtocolError: every label lies at or below `FLOOR`.
+    """
+    logs = [log_sum_exp(values) for values in option_logprobs]
+    total = log_sum_exp(logs)
+    if max(logs) <= FLOOR:
+        raise UpstreamProtocolError(f"every label of a slot has a log-probability at or below {FLOOR:g}.")
+    weights = [math.exp(log - total) for log in logs]
+    scale = math.fsum(weights)
+    probabilities = tuple(weight / scale for weight in weights)
+    return Distribution(probabilities, min(1.0, math.exp(total)) if whole_vocabulary else None)
+
+
+def entropy(probabilities: Sequence[float]) -> float:
+    """Return the Shannon entropy in nats."""
+    return max(0.0, -math.fsum(p * math.log(p) for p in probabilities if p > 0))
+
+
+def pool(draws: Sequence[Distribution]) -> Distribution:
+    """Average draws with equal weights, label mass likewise."""
+    if len(draws) == 1:
+        return draws[0]
+    columns = zip(*(draw.probabilities for draw in draws), strict=True)
+    means = [math.fsum(column) / len(draws) for column in columns]
+    scale = math.fsum(means)
+    masses = [draw.label_mass for draw in draws if draw.label_mass is not None]
+    mass = math.fsum(masses) / len(draws) if len(masses) == len(draws) else None
+    return Distribution(tuple(mean / scale for mean in means), mass)
+
+
+def expectation(probabilities: Sequence[float]) -> float:
+    """Return the mean level index, from 0 to K - 1."""
+    return math.fsum(index * p for index, p in enumerate(probabilities))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the sample standard deviation (ddof 1) over sqrt(n); None for a single value."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean = math.fsum(values) / n
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+
+
+def interval_95(values: Sequence[float], *, upper: float = 1.0) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean, clipped to [0, upper]; None for a single value.
+
+    It covers the slot noise between draws and nothing else; in particular it says nothing about calibration.
+    """
+    error = standard_error(values)
+    if error is None:
+        return None
+    mean = math.fsum(values) / len(values)
+    half = STUDENT_T_975[len(values) - 2] * error
+    return max(0.0, mean - half), min(upper, mean + half)
+
+
+def choice_confidence(probabilities: Sequence[float]) -> float:
+    """Return (max - 1/n) / (1 - 1/n): 0 for uniform, 1 for certain. System One's formula."""
+    n = len(probabilities)
+    return 1.0 if n == 1 else max(0.0, (max(probabilities) - 1 / n) / (1 - 1 / n))
+
+
+def score_confidence(probabilities: Sequence[float]) -> float:
+    """Return max(0, 1 - E|i - mode| / D), D the mean |i - (n - 1) / 2|. System One's formula."""
+    n = len(probabilities)
+    if n == 1:
+        return 1.0
+    mode = max(range(n), key=probabilities.__getitem__)
+    spread = math.fsum(p * abs(index - mode) for index, p in enumerate(probabilities))
+    uniform = math.fsum(abs(index - (n - 1) / 2) for index in range(n)) / n
+    return max(0.0, 1 - spread / uniform)
