@@ -115,9 +115,9 @@ class DecisionWarning:
 class Answer:
     """One question's reading, pooled over the draws.
 
-    `headline` is the number that the draws' spread describes: P(yes) of a noul, the probability of the chosen
-    option, the score. `standard_error` and `interval_95` are in its unit and None with one draw. `agreement` is
-    the share of draws that come to the same option.
+    `headline` is the number that the draws' spread describes: P(yes) of a noul, the probability of the
+    chosen option, the score. `standard_error` and `interval_95` are in its unit and None with one draw.
+    `agreement` is the share of draws that come to the same option.
     """
 
     question: Question

@@ -1,0 +1,59 @@
+"""What performs reads. Everything above this package knows a backend only by the protocol below."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from structured_server.core.plan import Capabilities
+from structured_server.core.reads import Read, ReadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step on the way to readiness: its name and what it waits for."""
+
+    name: str
+    waits_for: str
+
+
+class NotReady(Exception):
+    """A step of `Backend.prepare` failed; the message says what is wrong and what would be right.
+
+    It never leaves the readiness monitor: callers see `Loading`.
+    """
+
+
+class Backend(Protocol):
+    """Performs reads. The five members are all that the rest of the server uses."""
+
+    @property
+    def name(self) -> str:
+        """What answers name it by."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What reads may ask for now; widths may grow while the engine warms up."""
+
+    async def read(self, batch: Sequence[ReadRequest]) -> list[Read]:
+        """Perform the reads at once and return them in order; on failure cancel the rest.
+
+        Raises:
+            UpstreamError: a read failed. No other exception leaves this method.
+        """
+
+    def prepare(self) -> AsyncIterator[Step]:
+        """Check everything that could make answers wrong, yielding each step as it begins.
+
+        When the iteration ends the backend is ready.
+
+        Raises:
+            NotReady: a step failed.
+        """
+
+    async def watch(self) -> str:
+        """Return once the backend is lost, with what happened to it."""
+
+    async def close(self) -> None:
+        """Release connections."""

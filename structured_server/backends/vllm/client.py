@@ -1,0 +1,119 @@
+"""The HTTP connection to one vLLM server. No aiohttp exception leaves this module."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+from structured_server.backends.vllm.messages import error_message
+from structured_server.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP reply, read whole."""
+
+    status: int
+    body: bytes
+
+
+class Client:
+    """Keep-alive connections to one base URL, opened on first use."""
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(self, path: str, *, timeout_s: float | None = None) -> Reply:
+        """Send a GET.
+
+        Raises:
+            UpstreamUnreachable: no connection, or one that broke.
+            UpstreamTimeout: no reply in time.
+        """
+        return await self._send("GET", path, None, timeout_s)
+
+    async def post(self, path: str, body: bytes, *, timeout_s: float | None = None) -> Reply:
+        """Send a POST of JSON.
+
+        A kept-alive connection that the server had closed meanwhile is replaced once: reads change nothing,
+        so sending one twice is safe.
+
+        Raises:
+            UpstreamUnreachable: no connection, or one that broke.
+            UpstreamTimeout: no reply in time.
+        """
+        try:
+            return await self._send("POST", path, body, timeout_s)
+        except _StaleConnection:
+            return await self._send("POST", path, body, timeout_s)
+
+    async def read(self, path: str, body: bytes, *, timeout_s: float | None = None) -> bytes:
+        """Send a read and return the body of its 200.
+
+        Raises:
+            UpstreamRejected: a 4xx.
+            UpstreamFailed: any other status.
+            UpstreamUnreachable: no connection, or one that broke.
+            UpstreamTimeout: no reply in time.
+        """
+        reply = await self.post(path, body, timeout_s=timeout_s)
+        if reply.status == 200:
+            return reply.body
+        if 400 <= reply.status < 500:
+            raise UpstreamRejected(f"the engine refused the read with {reply.status}.")
+        raise UpstreamFailed(f"the engine failed on the read with {reply.status}.")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _send(self, method: str, path: str, body: bytes | None, timeout_s: float | None) -> Reply:
+        if self._session is None:
+            # Admission bounds what is in flight; a second bound here would only hide the queue.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers={"Content-Type": "application/json"},
+                auto_decompress=True,
+            )
+        seconds = self._timeout_s if timeout_s is None else timeout_s
+        request = self._session.request(method, self.url + path, data=body)
+        async with _own_errors(self.url, seconds), request as response:
+            return Reply(response.status, await response.read())
+
+
+class _StaleConnection(UpstreamUnreachable):
+    """The server closed the connection before a byte of the reply came."""
+
+
+@asynccontextmanager
+async def _own_errors(url: str, seconds: float) -> AsyncIterator[None]:
+    """Turn what aiohttp raises into upstream errors, and bound the time."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise UpstreamTimeout(f"the engine at {url} did not answer within {seconds:g} s.") from None
+    except aiohttp.ServerDisconnectedError:
+        raise _StaleConnection(f"the engine at {url} closed the connection.") from None
+    except aiohttp.ClientConnectorError as error:
+        reason = error.os_error.strerror or type(error.os_error).__name__
+        raise UpstreamUnreachable(f"nothing answers at {url}: {reason}.") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # ValueError: aiohttp's own parsers raise it on some malformed replies.
+        raise UpstreamUnreachable(
+            f"the connection to the engine at {url} broke: {type(error).__name__}."
+        ) from None
+
+
+def explain(reply: Reply) -> str:
+    """Return a reply's status and, where it has one, its error message, for readiness reports."""
+    message = error_message(reply.body)
+    return f"{reply.status} ({message[:200]})" if message else str(reply.status)

@@ -1,0 +1,206 @@
+"""vLLM's request and reply bodies for one read: types at the edge, nothing else knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from structured_server.core.reads import Read, ReadRequest, Row
+from structured_server.core.tokens import Kind, Segment
+from structured_server.errors import UpstreamProtocolError
+
+_TOKEN = "token_id:"  # noqa: S105  what vLLM puts before an id when asked for tokens as ids
+
+COMPLETIONS = "/v1/completions"
+CHAT_COMPLETIONS = "/v1/chat/completions"
+
+
+def completion_body(model: str, request: ReadRequest) -> bytes:
+    """Return the body of `POST /v1/completions`, the prompt as token ids."""
+    body: dict[str, Any] = {"model": model, "prompt": request.prompt.ids, "logprobs": 1}
+    return orjson.dumps(body | _seeded_read(request))
+
+
+def chat_body(model: str, request: ReadRequest, neutralise: Callable[[str], str]) -> bytes:
+    """Return the body of `POST /v1/chat/completions`, whose text vLLM tokenises itself.
+
+    There a control token's spelling becomes the control token, so `neutralise` breaks it first.
+    """
+    messages = [
+        {"role": role, "content": neutralise(text)} for role, text in _messages(request.prompt.segments)
+    ]
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "logprobs": True,
+        "top_logprobs": 1,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    return orjson.dumps(body | _seeded_read(request))
+
+
+def parse_completion(request: ReadRequest, body: bytes) -> Read:
+    """Return the read that a reply of `/v1/completions` holds.
+
+    Raises:
+        UpstreamProtocolError: the reply is not one, or holds another number of rows.
+    """
+    reply = _parse(_Completion, body)
+    logprobs = reply.choices[0].logprobs
+    rows = len(logprobs.top_logprobs)
+    _check_row_count(request, rows, len(logprobs.tokens))
+    return Read(
+        tuple(
+            Row(_by_id(logprobs.top_logprobs[p]), _token_id(logprobs.tokens[p])) for p in request.positions
+        ),
+        *_tokens(reply.usage),
+    )
+
+
+def parse_chat(request: ReadRequest, body: bytes) -> Read:
+    """Return the read that a reply of `/v1/chat/completions` holds.
+
+    Raises:
+        UpstreamProtocolError: the reply is not one, or holds another number of rows.
+    """
+    reply = _parse(_Chat, body)
+    content = reply.choices[0].logprobs.content
+    _check_row_count(request, len(content), len(content))
+    return Read(
+        tuple(
+            Row(
+                _by_id({entry.token: entry.logprob for entry in content[p].top_logprobs}),
+                _token_id(content[p].token),
+            )
+            for p in request.positions
+        ),
+        *_tokens(reply.usage),
+    )
+
+
+def error_message(body: bytes) -> str:
+    """Return the message of an error reply, or the empty string."""
+    try:
+        message = orjson.loads(body)["error"]["message"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ""
+    return message if isinstance(message, str) else ""
+
+
+def rows_wanted(request: ReadRequest) -> int:
+    """Return how many rows are asked for: those up to the last slot."""
+    return request.positions[-1] + 1
+
+
+def _seeded_read(request: ReadRequest) -> dict[str, Any]:
+    return {
+        "max_tokens": rows_wanted(request),
+        "logprob_token_ids": request.label_ids,
+        "return_tokens_as_token_ids": True,
+        "vllm_xargs": {
+            "diffusion_seed_canvas": request.canvas,
+            "diffusion_canvas_length": request.width,
+            "diffusion_max_steps": 1,
+            "diffusion_read_only": True,
+        },
+    }
+
+
+def _messages(segments: Sequence[Segment]) -> list[tuple[str, str]]:
+    """Split a prompt at its control text into the system's and the user's message."""
+    texts: list[str] = []
+    for segment in segments:
+        if segment.kind is Kind.CONTROL:
+            texts.append("")
+        else:
+            texts[-1] += segment.text
+    return list(zip(("system", "user"), texts[:-1], strict=True))
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+_Reply = TypeVar("_Reply", bound=_Wire)
+
+
+class _CachedTokens(_Wire):
+    cached_tokens: int | None = None
+
+
+class _Usage(_Wire):
+    prompt_tokens: int
+    prompt_tokens_details: _CachedTokens | None = None
+
+
+class _CompletionLogprobs(_Wire):
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]]
+
+
+class _CompletionChoice(_Wire):
+    logprobs: _CompletionLogprobs
+
+
+class _Completion(_Wire):
+    choices: tuple[_CompletionChoice]
+    usage: _Usage
+
+
+class _Logprob(_Wire):
+    token: str
+    logprob: float
+
+
+class _ChatRow(_Wire):
+    token: str
+    top_logprobs: list[_Logprob]
+
+
+class _ChatLogprobs(_Wire):
+    content: list[_ChatRow]
+
+
+class _ChatChoice(_Wire):
+    logprobs: _ChatLogprobs
+
+
+class _Chat(_Wire):
+    choices: tuple[_ChatChoice]
+    usage: _Usage
+
+
+def _parse(model: type[_Reply], body: bytes) -> _Reply:
+    try:
+        return model.model_validate_json(body, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise UpstreamProtocolError(f"the engine's reply is no read: {where}: {first['msg']}.") from None
+
+
+def _check_row_count(request: ReadRequest, rows: int, tokens: int) -> None:
+    wanted = rows_wanted(request)
+    if rows != wanted or tokens != wanted:
+        raise UpstreamProtocolError(
+            f"the engine returned {rows} rows of {wanted}: prompt and canvas may not fit its context."
+        )
+
+
+def _by_id(row: Mapping[str, float]) -> dict[int, float]:
+    return {_token_id(token): logprob for token, logprob in row.items()}
+
+
+def _token_id(token: str) -> int:
+    number = token.removeprefix(_TOKEN)
+    if number == token or not (number.isascii() and number.isdigit()):
+        raise UpstreamProtocolError("the engine's reply names a token otherwise than by its id.")
+    return int(number)
+
+
+def _tokens(usage: _Usage) -> tuple[int, int | None]:
+    details = usage.prompt_tokens_details
+    return usage.prompt_tokens, details.cached_tokens if details else None

@@ -1,0 +1,37 @@
+"""What must be equal for two answers to be comparable: the method, the question set, the fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from structured_server.core.decision import ReadPolicy
+from structured_server.core.plan import Plan
+from structured_server.core.questions import Schema
+
+METHOD = "m1"
+"""Names prompt, template, label choice, noise and pooling together. Changing any of them takes a new name."""
+
+
+def question_set_id(schema: Schema) -> str:
+    """Return a short name for the questions as asked, ids and limits included."""
+    return f"qs_{_digest([repr(schema)])}"
+
+
+def fingerprint(schema: Schema, plan: Plan, policy: ReadPolicy, surroundings: Sequence[str]) -> str:
+    """Return a short digest of all that moves numbers.
+
+    `surroundings` names what lies outside the request: backend, model, its revision, tokenizer.
+    """
+    widths = [group.canvas.width for group in plan.groups]
+    return (
+        f"fp_{_digest([METHOD, repr(schema), repr(plan.options), repr(policy), repr(widths), *surroundings])}"
+    )
+
+
+def _digest(parts: Sequence[str]) -> str:
+    digest = blake2b(digest_size=4)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()

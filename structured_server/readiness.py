@@ -1,0 +1,102 @@
+"""Readiness: walks the backend's checks until they all pass, and again after every loss."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from structured_server.backends import Backend, NotReady, Step
+from structured_server.errors import Loading
+from structured_server.metrics import Metrics
+
+RETRY_S = 0.5
+RETRY_AFTER_S = 30
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Where the server stands: the step it is at, for how many seconds, and what is wrong if anything."""
+
+    ready: bool
+    step: str
+    waits_for: str
+    seconds: float
+    problem: str | None
+
+
+class ReadinessMonitor:
+    """Follows one backend. Start `run` as a task; ask `now` at any time."""
+
+    def __init__(self, backend: Backend, metrics: Metrics) -> None:
+        self._backend = backend
+        self._metrics = metrics
+        self._ready = False
+        self._step = Step("starting", "the first check")
+        self._since = time.monotonic()
+        self._problem: str | None = None
+
+    @property
+    def now(self) -> Readiness:
+        """The state of things."""
+        seconds = time.monotonic() - self._since
+        return Readiness(self._ready, self._step.name, self._step.waits_for, seconds, self._problem)
+
+    def require(self) -> None:
+        """Return if reads may be made.
+
+        Raises:
+            Loading: not yet, or no longer.
+        """
+        if not self._ready:
+            now = self.now
+            message = f"the server is not ready: {now.step}, waiting {now.seconds:.0f} s for {now.waits_for}."
+            raise Loading(
+                f"{message} {now.problem}" if now.problem else message,
+                retry_after_s=RETRY_AFTER_S,
+                hint="GET /ready tells when it is.",
+            )
+
+    async def run(self) -> None:
+        """Prepare the backend, watch it, and begin again when it is lost. Never returns."""
+        while True:
+            if await self._prepare():
+                self._set_ready(Step("ready", "nothing"))
+                lost = await self._backend.watch()
+                self._metrics.engine_losses.inc()
+                self._ready = False
+                self._metrics.ready.set(0)
+                self._enter(Step("engine", "the engine to come back"), problem=lost)
+                log.warning("engine lost: %s", lost)
+            await asyncio.sleep(RETRY_S)
+
+    async def _prepare(self) -> bool:
+        """Walk the steps once. A retry goes on showing the step that failed until it gets past it."""
+        step = self._step
+        reached = self._problem is None
+        try:
+            async for step in self._backend.prepare():
+                if reached:
+                    self._enter(step, problem=None)
+                reached = reached or step.name == self._step.name
+        except NotReady as error:
+            if str(error) != self._problem:
+                log.info("not ready: %s: %s", step.name, error)
+            self._enter(step, problem=str(error))
+            return False
+        return True
+
+    def _set_ready(self, step: Step) -> None:
+        self._enter(step, problem=None)
+        self._ready = True
+        self._metrics.ready.set(1)
+        log.info("ready")
+
+    def _enter(self, step: Step, *, problem: str | None) -> None:
+        if step.name != self._step.name:
+            self._since = time.monotonic()
+        self._step = step
+        self._problem = problem
