@@ -258,11 +258,11 @@ def _too_long(prompt: int, overhead: int, width: int, room: int) -> InvalidReque
     left = room - overhead - width
     if left <= 0:
         return InvalidRequest(
-            f"the questions take {overhead} tokens of prompt; the engine's context of {room} leaves no room.",
+            f"take {overhead} tokens of prompt; the engine's context of {room} leaves no room.",
             path=("questions",),
         )
     return StateTooLong(
-        f"the state is {prompt - overhead} tokens; {left} fit beside these questions.",
+        f"has {prompt - overhead} tokens; {left} fit beside these questions.",
         path=("state",),
         hint=f"Shorten the state, or start the engine with a --max-model-len above {room}.",
     )

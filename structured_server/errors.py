@@ -36,16 +36,20 @@ Path = tuple[str | int, ...]
 
 
 class StructuredServerError(Exception):
-    """The base of all errors raised on purpose."""
+    """The base of all errors raised on purpose.
+
+    With a `path` the message is what is said of the field there: "needs at least 2 options, got 1."
+    """
 
     code = "internal"
     retryable = False
 
     def __init__(self, message: str, *, path: Path = (), hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.predicate = message
+        self.message = f"{'.'.join(map(str, path))} {message}" if path else message
         self.path = path
         self.hint = hint
+        super().__init__(self.message)
 
 
 class CallerError(StructuredServerError):

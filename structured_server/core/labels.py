@@ -43,7 +43,7 @@ def choose_labels(
         if len(aliases) == len(options):
             return aliases
     raise InvalidQuestion(
-        f"criteria has {len(options)} options, more than this tokenizer has labels for.", path=("criteria",)
+        f"has {len(options)} options, more than this tokenizer has labels for.", path=("criteria",)
     )
 
 
@@ -91,12 +91,12 @@ def _bad_alias(place: _Place, question: Question) -> InvalidQuestion:
     for name, label in question.aliases:
         if not place.holds(label):
             return InvalidQuestion(
-                "this alias is not a single token of the model's vocabulary in its place; a label must be.",
+                "is no single token of the model's vocabulary in its place, which a label must be.",
                 path=("aliases", name),
                 hint="Use a short common word or a letter.",
             )
     return InvalidQuestion(
-        "aliases leaves out options whose own words are no single tokens, or makes two labels alike.",
+        "leaves out options whose own words are no single tokens, or makes two labels alike.",
         path=("aliases",),
         hint="Give every option an alias of its own.",
     )

@@ -171,12 +171,12 @@ def _does_not_fit(
     alone = _group([entry], options, uncapped, tokenizer)
     if alone is None:
         return InvalidQuestion(
-            f"the answer does not fit a canvas of {capabilities.widths[-1]} tokens.",
+            f"does not fit a canvas of {capabilities.widths[-1]} tokens.",
             path=("questions", identifier),
             hint="Shorten the id, or set read.keys to neutral.",
         )
     return InvalidQuestion(
-        f"{len(question.options)} options are {len(alone.canvas.label_ids)} label ids; "
+        f"has {len(question.options)} options, which are {len(alone.canvas.label_ids)} label ids; "
         f"one read holds {capabilities.max_label_ids}.",
         path=("questions", identifier, "criteria"),
         hint="Use fewer options, or ask in two steps.",
@@ -185,4 +185,4 @@ def _does_not_fit(
 
 def located(error: InvalidQuestion, identifier: str) -> InvalidQuestion:
     """Return the error with its path counted from the request instead of from the question."""
-    return InvalidQuestion(error.message, path=("questions", identifier, *error.path), hint=error.hint)
+    return InvalidQuestion(error.predicate, path=("questions", identifier, *error.path), hint=error.hint)

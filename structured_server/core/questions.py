@@ -42,9 +42,7 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise InvalidQuestion(
-                    f"abstain.{name} must be from 0 to 1, got {value}.", path=("abstain", name)
-                )
+                raise InvalidQuestion(f"must be from 0 to 1, got {value}.", path=("abstain", name))
 
 
 NO_LIMITS = Limits()
@@ -66,12 +64,11 @@ class Noul:
     def __post_init__(self) -> None:
         if not _says_something(self.instructions, self.true, self.false):
             raise InvalidQuestion(
-                "needs instructions, or criteria for true or false; both are empty.", path=("instructions",)
+                "is needed, or criteria for true or false: nothing says what is asked.",
+                path=("instructions",),
             )
         if not 0 <= self.threshold <= 1:
-            raise InvalidQuestion(
-                f"threshold must be from 0 to 1, got {self.threshold}.", path=("threshold",)
-            )
+            raise InvalidQuestion(f"must be from 0 to 1, got {self.threshold}.", path=("threshold",))
         _check_aliases(self.options, self.aliases)
 
     @property
@@ -94,14 +91,14 @@ class Choice:
     def __post_init__(self) -> None:
         if len(self.criteria) < 2:
             raise InvalidQuestion(
-                f"criteria needs at least 2 options, got {len(self.criteria)}.",
+                f"needs at least 2 options, got {len(self.criteria)}.",
                 path=("criteria",),
                 hint="Use type noul for a yes/no question.",
             )
         names = [name for name, _ in self.criteria]
         if any(not name.strip() for name in names):
-            raise InvalidQuestion("criteria has an option with an empty name.", path=("criteria",))
-        _refuse_duplicates(names, what="criteria names the same option twice")
+            raise InvalidQuestion("has an option with an empty name.", path=("criteria",))
+        _refuse_duplicates(names, what="names the same option twice")
         _check_aliases(self.options, self.aliases)
 
     @property
@@ -124,14 +121,12 @@ class Score:
     def __post_init__(self) -> None:
         if not 2 <= len(self.levels) <= MAX_LEVELS:
             raise InvalidQuestion(
-                f"criteria needs 2 to {MAX_LEVELS} levels, got {len(self.levels)}.", path=("criteria",)
+                f"needs 2 to {MAX_LEVELS} levels, got {len(self.levels)}.", path=("criteria",)
             )
         for index, level in enumerate(self.levels):
             if not level.strip():
-                raise InvalidQuestion("a level must not be empty.", path=("criteria", index))
-        _refuse_duplicates(
-            [level.strip() for level in self.levels], what="criteria holds the same level twice"
-        )
+                raise InvalidQuestion("must not be empty.", path=("criteria", index))
+        _refuse_duplicates([level.strip() for level in self.levels], what="holds the same level twice")
         _check_aliases(self.options, self.aliases)
 
     @property
@@ -151,13 +146,13 @@ class Schema:
 
     def __post_init__(self) -> None:
         if not self.questions:
-            raise InvalidRequest("questions needs at least one entry, got none.", path=("questions",))
+            raise InvalidRequest("needs at least one entry, got none.", path=("questions",))
         seen: set[str] = set()
         for identifier, _ in self.questions:
             if not identifier:
-                raise InvalidRequest("a question's id must not be empty.", path=("questions", identifier))
+                raise InvalidRequest("has a question with an empty id.", path=("questions",))
             if identifier in seen:
-                raise InvalidRequest("two questions have the same id.", path=("questions", identifier))
+                raise InvalidRequest("stands twice.", path=("questions", identifier))
             seen.add(identifier)
 
     def __len__(self) -> int:
@@ -179,11 +174,9 @@ def _check_aliases(options: Iterable[Option], aliases: Aliases) -> None:
     labels: list[str] = []
     for key, label in aliases:
         if key not in keys:
-            raise InvalidQuestion("aliases names an option that is not in criteria.", path=("aliases", key))
+            raise InvalidQuestion("is no option of this question.", path=("aliases", key))
         if not label or label != label.strip():
-            raise InvalidQuestion(
-                "an alias must be a word without white space around it.", path=("aliases", key)
-            )
+            raise InvalidQuestion("must be a word without white space around it.", path=("aliases", key))
         if label in labels:
-            raise InvalidQuestion("two options have the same alias.", path=("aliases", key))
+            raise InvalidQuestion("is the alias of another option too.", path=("aliases", key))
         labels.append(label)

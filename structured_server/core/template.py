@@ -47,7 +47,7 @@ def choose_keys(identifiers: Sequence[str], keys: Keys) -> tuple[str, ...]:
     for identifier in identifiers:
         if not identifier.isprintable() or '"' in identifier or "\\" in identifier:
             raise InvalidRequest(
-                "this id holds a quote, a backslash or a control character, so it cannot name the question.",
+                "holds a quote, a backslash or a control character, so it cannot name the question.",
                 path=("questions", identifier),
                 hint="Leave read.keys at auto, or choose neutral.",
             )
