@@ -1,0 +1,5 @@
+"""`python -m structured_server`."""
+
+from structured_server.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The HTTP surface: routes, errors, authentication, logging, start-up."""

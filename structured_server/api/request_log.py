@@ -1,0 +1,69 @@
+"""Middleware around every request: its id, metrics and log line, and an answer to what nobody foresaw."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from structured_server.api.errors import InternalError, error_response
+from structured_server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+
+class RequestLog:
+    """Gives each request an id (the caller's `x-request-id` where usable) and counts it."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.monotonic()
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _USABLE_ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        status: int | None = None
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            log.exception("unforeseen error", extra={"fields": {"request_id": request_id}})
+            if status is None:
+                error = InternalError("something went wrong here; the log has it under this request's id.")
+                await error_response(error, request_id)(scope, receive, send_with_id)
+        finally:
+            self._account(scope, status, time.monotonic() - begun, request_id)
+
+    def _account(self, scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.requests.labels(route, str(status or "cancelled")).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        if log.isEnabledFor(logging.INFO):
+            fields = {
+                "request_id": request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "ms": round(1000 * seconds, 1),
+                **scope["state"].get("log_fields", {}),
+            }
+            log.info("request", extra={"fields": fields})

@@ -1,0 +1,73 @@
+"""Start-up: the port first, then everything else."""
+
+from __future__ import annotations
+
+import socket
+
+from structured_server.api.placeholder import Placeholder
+from structured_server.errors import SettingsError
+from structured_server.settings import Settings
+
+BACKLOG = 2048
+GRACE_S = 8
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        SettingsError: the address cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}.") from None
+
+
+def serve(settings: Settings) -> None:
+    """Listen, answer probes from the first moment, load, and serve until told to stop.
+
+    Raises:
+        SettingsError: the address cannot be had, or the settings do not fit the tokenizer.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+    listening = listen(settings.host, settings.port)
+    placeholder = Placeholder(listening)
+    try:
+        _load_and_serve(settings, listening, placeholder)
+    finally:
+        placeholder.leave()
+
+
+def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: Placeholder) -> None:
+    # Imported here: together they take longer than a probe waits.
+    import uvicorn
+
+    from structured_server import logs
+    from structured_server.api.app import create_app
+    from structured_server.api.service import assemble
+    from structured_server.tokenizer import load_tokenizer
+
+    class Server(uvicorn.Server):
+        """A server that sends the placeholder away once it accepts connections itself."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            placeholder.leave()
+
+    logs.configure(settings.log_level)
+    placeholder.enter("tokenizer")
+    tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
+    app = create_app(assemble(settings, tokenizer))
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=75,  # longer than load balancers keep idle connections
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    Server(config).run(sockets=[listening])

@@ -1,0 +1,32 @@
+"""`structured-server`: the group of commands, and how errors of ours end one."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import structured_server
+from structured_server.cli.serve import serve
+from structured_server.errors import SettingsError, StructuredServerError
+
+BAD_INPUT = 4
+SERVER = 5
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(structured_server.__version__, prog_name="structured-server")
+def cli() -> None:
+    """Typed decisions with probabilities from a diffusion language model, in one denoise step."""
+
+
+cli.add_command(serve)
+
+
+def main() -> None:
+    """Run the command line; an error raised on purpose ends it with one line and exit code 2 or 5."""
+    try:
+        cli(prog_name="structured-server")
+    except StructuredServerError as error:
+        click.echo(f"structured-server: {error.message}" + (f" {error.hint}" if error.hint else ""), err=True)
+        sys.exit(2 if isinstance(error, SettingsError) else SERVER)

@@ -1,0 +1,126 @@
+"""The server's settings: one value object. Each field is a command line flag and an environment variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from structured_server.errors import SettingsError
+
+PREFIX = "STRUCTURED_SERVER_"
+
+PromptTransport = Literal["completions", "chat"]
+Scaffold = Literal["prompt", "canvas"]
+SlotFill = Literal["noise", "mask"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+WIDTH_STEP = 16
+WIDEST_CANVAS = 256
+
+
+def _setting(help_text: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to serve. Refuses what cannot work."""
+
+    upstream: str = _setting("Base URL of the vLLM server, with or without /v1.")
+    model: str = _setting("The model's name on that server (its --served-model-name).")
+    tokenizer: str = _setting("Folder or hub id of the model's tokenizer. Default: the model's name.", "")
+    tokenizer_revision: str = _setting("Revision of a tokenizer from the hub.", "")
+    model_revision: str = _setting("Revision of the model, for provenance in answers.", "")
+    canvas: int = _setting(
+        "The widest canvas in tokens: a multiple of 16, at most what the engine serves.", 64
+    )
+    host: str = _setting("Address to listen on.", "127.0.0.1")
+    port: int = _setting("Port to listen on; 0 takes a free one.", 8080)
+    prompt_transport: PromptTransport = _setting(
+        "How prompts travel: as token ids, or as chat messages for routers that refuse ids.", "completions"
+    )
+    scaffold: Scaffold = _setting(
+        "Where the empty thought block stands; in the prompt canvases are narrower.", "prompt"
+    )
+    slot_fill: SlotFill = _setting(
+        "What fills answer slots; mask is for models that were trained with one.", "noise"
+    )
+    lead_read: bool = _setting(
+        "Send the first of several draws ahead, to fill the engine's prefix cache.", False
+    )
+    entropy_threshold: float = _setting("Entropy in nats above which samples=auto reads again.", 0.1)
+    deadline_ms: int = _setting("Deadline of requests that name none.", 8000)
+    read_timeout_ms: int = _setting("How long one read may take at the engine.", 30_000)
+    max_positions: int = _setting(
+        "Canvas positions in flight at once: bounds the engine's sampler memory.", 1024
+    )
+    max_reads: int = _setting("Reads in flight at once: the engine's --max-num-seqs.", 16)
+    max_waiting: int = _setting("Batches of reads that may wait before requests are refused.", 64)
+    max_body_bytes: int = _setting("Largest request body.", 4 * 1024 * 1024)
+    api_key: tuple[str, ...] = _setting(
+        "A key that callers must send as a bearer token; may be repeated.", ()
+    )
+    log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
+
+    def __post_init__(self) -> None:
+        if not self.upstream:
+            raise SettingsError("serve needs --upstream URL, the address of the vLLM server.")
+        if not self.upstream.startswith(("http://", "https://")):
+            raise SettingsError(f"--upstream must start with http:// or https://, got {self.upstream!r}.")
+        if not self.model:
+            raise SettingsError("serve needs --model NAME, the engine's --served-model-name.")
+        if self.canvas % WIDTH_STEP or not WIDTH_STEP <= self.canvas <= WIDEST_CANVAS:
+            raise SettingsError(
+                f"--canvas must be a multiple of {WIDTH_STEP} up to {WIDEST_CANVAS}, got {self.canvas}."
+            )
+        if self.prompt_transport == "chat" and self.scaffold == "prompt":
+            raise SettingsError(
+                "--prompt-transport chat needs --scaffold canvas: a chat prompt cannot end in one."
+            )
+        if self.max_positions < self.canvas:
+            raise SettingsError(f"--max-positions must be at least --canvas ({self.canvas}).")
+        for name in ("deadline_ms", "read_timeout_ms", "max_reads", "max_body_bytes"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"--{flag(name)} must be at least 1, got {getattr(self, name)}.")
+        for name in ("max_waiting", "entropy_threshold", "port"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"--{flag(name)} must not be negative, got {getattr(self, name)}.")
+
+    @property
+    def tokenizer_source(self) -> str:
+        """The folder or hub id to load the tokenizer from."""
+        return self.tokenizer or self.model
+
+
+def flag(name: str) -> str:
+    """Return a field's flag, without the dashes in front."""
+    return name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """Return a field's environment variable."""
+    return PREFIX + name.upper()
+
+
+def choices(annotation: str) -> tuple[str, ...]:
+    """Return what a field of this annotation may hold, () where anything."""
+    found: Any = globals().get(annotation)
+    return get_args(found)
+
+
+def refuse_unknown(environ: Mapping[str, str], also_known: frozenset[str] = frozenset()) -> None:
+    """Refuse environment variables with our prefix that no setting reads: most are misspelt.
+
+    Raises:
+        SettingsError: naming the variable and the nearest known one.
+    """
+    known = {variable(each.name) for each in fields(Settings)} | also_known
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            near = get_close_matches(name, sorted(known), n=1)
+            raise SettingsError(
+                f"the environment variable {name} is no setting."
+                + (f" Did you mean {near[0]}?" if near else "")
+            )
