@@ -87,6 +87,10 @@ class ReadinessMonitor:
                 log.info("not ready: %s: %s", step.name, error)
             self._enter(step, problem=str(error))
             return False
+        except Exception as error:  # a bug in a check must not leave the server unready for good, in silence
+            log.exception("a readiness check failed")
+            self._enter(step, problem=f"the check itself failed ({type(error).__name__}); the log has more.")
+            return False
         return True
 
     def _set_ready(self, step: Step) -> None:

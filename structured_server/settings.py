@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from structured_server.errors import SettingsError
 
 PREFIX = "STRUCTURED_SERVER_"
+CLIENT_VARIABLES = frozenset({f"{PREFIX}URL", f"{PREFIX}TOKEN", f"{PREFIX}TIMEOUT"})
 
 PromptTransport = Literal["completions", "chat"]
 Scaffold = Literal["prompt", "canvas"]
@@ -110,13 +111,13 @@ def choices(annotation: str) -> tuple[str, ...]:
     return get_args(found)
 
 
-def refuse_unknown(environ: Mapping[str, str], also_known: frozenset[str] = frozenset()) -> None:
+def refuse_unknown(environ: Mapping[str, str]) -> None:
     """Refuse environment variables with our prefix that no setting reads: most are misspelt.
 
     Raises:
         SettingsError: naming the variable and the nearest known one.
     """
-    known = {variable(each.name) for each in fields(Settings)} | also_known
+    known = {variable(each.name) for each in fields(Settings)} | CLIENT_VARIABLES
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
             near = get_close_matches(name, sorted(known), n=1)

@@ -9,9 +9,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from structured_server.api.errors import error_response
+from structured_server.api.request_log import PROBES
 from structured_server.errors import MissingKey, StructuredServerError, WrongKey
 
-OPEN_PATHS = frozenset({"/live", "/health", "/ready", "/metrics", "/openapi.json", "/docs"})
+OPEN_PATHS = PROBES | {"/openapi.json", "/docs"}
 
 
 class ApiKeys:

@@ -15,6 +15,7 @@ from structured_server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+PROBES = frozenset({"/live", "/health", "/ready", "/metrics"})
 _USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
@@ -57,7 +58,8 @@ class RequestLog:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.requests.labels(route, str(status or "cancelled")).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
-        if log.isEnabledFor(logging.INFO):
+        level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
+        if log.isEnabledFor(level):
             fields = {
                 "request_id": request_id,
                 "method": scope["method"],
@@ -66,4 +68,4 @@ class RequestLog:
                 "ms": round(1000 * seconds, 1),
                 **scope["state"].get("log_fields", {}),
             }
-            log.info("request", extra={"fields": fields})
+            log.log(level, "request", extra={"fields": fields})

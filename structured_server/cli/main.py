@@ -7,11 +7,10 @@ import sys
 import click
 
 import structured_server
+from structured_server.cli.decide import decide
+from structured_server.cli.exits import SERVER, USAGE
 from structured_server.cli.serve import serve
 from structured_server.errors import SettingsError, StructuredServerError
-
-BAD_INPUT = 4
-SERVER = 5
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -21,6 +20,7 @@ def cli() -> None:
 
 
 cli.add_command(serve)
+cli.add_command(decide)
 
 
 def main() -> None:
@@ -29,4 +29,4 @@ def main() -> None:
         cli(prog_name="structured-server")
     except StructuredServerError as error:
         click.echo(f"structured-server: {error.message}" + (f" {error.hint}" if error.hint else ""), err=True)
-        sys.exit(2 if isinstance(error, SettingsError) else SERVER)
+        sys.exit(USAGE if isinstance(error, SettingsError) else SERVER)

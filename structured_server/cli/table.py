@@ -1,0 +1,61 @@
+"""Answers as a table for people: each option's probability as a bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_BAR = 20
+
+
+def print_answers(answer: dict[str, Any], console: Console | None = None) -> None:
+    """Print a response of `/decide`: a row for each option, the answer's name in front."""
+    console = console or Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("question", "answer", "option", "", "p", "noise"):
+        table.add_column(heading, justify="right" if heading == "p" else "left", no_wrap=heading != "option")
+    for name, each in answer["answers"].items():
+        options = list(each["probabilities"].items())
+        if each["type"] == "choice":
+            options.sort(key=lambda pair: -pair[1])
+        for row, (option, probability) in enumerate(options):
+            first = row == 0
+            table.add_row(
+                Text(name if first else ""),
+                Text(_headline(each) if first else ""),
+                Text(_option(each, option)),
+                "█" * round(probability * _BAR) or "▏",
+                f"{probability:.3f}",
+                _noise(each["noise"]) if first else "",
+            )
+    console.print(table)
+    reading = answer["reading"]
+    extended = f", more draws asked for by {', '.join(reading['extended_by'])}" if reading["extended"] else ""
+    total = answer["timings_ms"]["total"]
+    console.print(f"{total:.0f} ms, {reading['reads']} reads{extended}", style="dim", markup=False)
+    for warning in answer["warnings"]:
+        where = f"{warning['question']}: " if "question" in warning else ""
+        console.print(f"{where}{warning['message']}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _headline(answer: dict[str, Any]) -> str:
+    if answer["status"] != "decided":
+        return f"({answer['status']})"
+    if answer["type"] == "noul":
+        return "yes" if answer["answer"] else "no"
+    if answer["type"] == "score":
+        return f"{answer['legend'][str(answer['answer'])]} ({answer['score']:.2f})"
+    return str(answer["answer"])
+
+
+def _option(answer: dict[str, Any], key: str) -> str:
+    if answer["type"] == "noul":
+        return {"true": "yes", "false": "no"}[key]
+    return str(answer["legend"][key]) if answer["type"] == "score" else key
+
+
+def _noise(noise: dict[str, Any]) -> str:
+    return "" if noise["standard_error"] is None else f"±{noise['standard_error']:.3f} over {noise['draws']}"
