@@ -141,7 +141,7 @@ def _state(argument: str | None, file: Path | None, as_json: bool) -> Any:
         as_json = as_json or file.suffix == ".json"
     else:
         assert argument is not None
-        text = click.get_text_stream("stdin", encoding="utf-8").read() if argument == "-" else argument
+        text = sys.stdin.read() if argument == "-" else argument
     if not as_json:
         return text
     try:

