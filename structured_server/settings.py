@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+from structured_server.core.plan import Scaffold
+from structured_server.core.reads import SlotFill
 from structured_server.errors import SettingsError
 
 PREFIX = "STRUCTURED_SERVER_"
 CLIENT_VARIABLES = frozenset({f"{PREFIX}URL", f"{PREFIX}TOKEN", f"{PREFIX}TIMEOUT"})
 
 PromptTransport = Literal["completions", "chat"]
-Scaffold = Literal["prompt", "canvas"]
-SlotFill = Literal["noise", "mask"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 WIDTH_STEP = 16

@@ -46,7 +46,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
 
     from structured_server import logs
     from structured_server.api.app import create_app
-    from structured_server.api.service import assemble
+    from structured_server.api.service import assemble, vllm_backend
     from structured_server.tokenizer import load_tokenizer
 
     class Server(uvicorn.Server):
@@ -59,7 +59,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
     logs.configure(settings.log_level)
     placeholder.enter("tokenizer")
     tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
-    app = create_app(assemble(settings, tokenizer))
+    app = create_app(assemble(settings, tokenizer, vllm_backend(settings, tokenizer)))
     config = uvicorn.Config(
         app,
         loop="uvloop",

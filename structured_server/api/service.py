@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
-from structured_server.backends.vllm import VllmBackend
+from structured_server.backends.vllm import EngineTokenizer, VllmBackend
 from structured_server.core.decision import ReadPolicy
 from structured_server.core.plan import ReadOptions
+from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver
 from structured_server.errors import SettingsError
 from structured_server.metrics import Metrics
 from structured_server.readiness import ReadinessMonitor
 from structured_server.settings import Settings
-from structured_server.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,9 @@ class Service:
     read_policy: ReadPolicy
 
 
-def assemble(settings: Settings, tokenizer: LoadedTokenizer) -> Service:
-    """Put a server together. Nothing is connected yet.
-
-    Raises:
-        SettingsError: the settings ask for what this tokenizer does not have.
-    """
-    if settings.slot_fill == "mask" and tokenizer.mask is None:
-        raise SettingsError("--slot-fill mask needs a tokenizer with a mask token; this one has none.")
-    backend = VllmBackend(
+def vllm_backend(settings: Settings, tokenizer: EngineTokenizer) -> VllmBackend:
+    """Return the backend that the settings name. Nothing is connected yet."""
+    return VllmBackend(
         settings.upstream,
         model=settings.model,
         tokenizer=tokenizer,
@@ -46,6 +40,16 @@ def assemble(settings: Settings, tokenizer: LoadedTokenizer) -> Service:
         transport=settings.prompt_transport,
         read_timeout_s=settings.read_timeout_ms / 1000,
     )
+
+
+def assemble(settings: Settings, tokenizer: Tokenizer, backend: Backend) -> Service:
+    """Put a server together.
+
+    Raises:
+        SettingsError: the settings ask for what this tokenizer does not have.
+    """
+    if settings.slot_fill == "mask" and tokenizer.mask is None:
+        raise SettingsError("--slot-fill mask needs a tokenizer with a mask token; this one has none.")
     metrics = Metrics()
     admission = Admission(
         Weight(settings.max_positions, settings.max_reads), max_waiting=settings.max_waiting

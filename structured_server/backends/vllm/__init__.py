@@ -1,5 +1,5 @@
 """Reads by a vLLM server over HTTP."""
 
-from structured_server.backends.vllm.backend import PromptTransport, VllmBackend
+from structured_server.backends.vllm.backend import EngineTokenizer, VllmBackend
 
-__all__ = ["PromptTransport", "VllmBackend"]
+__all__ = ["EngineTokenizer", "VllmBackend"]

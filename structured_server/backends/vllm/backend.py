@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from structured_server.backends import NotReady, Step
 from structured_server.backends.vllm import probe
@@ -22,8 +22,7 @@ from structured_server.core.reads import Read, ReadRequest
 from structured_server.core.tokens import Tokenizer
 from structured_server.errors import UpstreamError, UpstreamProtocolError
 from structured_server.parallel import together
-
-PromptTransport = Literal["completions", "chat"]
+from structured_server.settings import PromptTransport
 
 WIDTH_STEP = 16
 MAX_LABEL_IDS = 128  # vLLM's own limit on logprob_token_ids
@@ -158,6 +157,6 @@ class VllmBackend:
         if length is not None and read.prompt_tokens + request.width > length:
             # The engine then cuts the canvas short without a word.
             raise UpstreamProtocolError(
-                f"prompt ({read.prompt_tokens} tokens) and canvas ({request.width}) pass the engine's {length}."
+                f"prompt ({read.prompt_tokens} tokens) and canvas ({request.width}) pass its limit {length}."
             )
         return read
