@@ -12,7 +12,7 @@ from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import json_response
 from structured_server.api.service import Service
 from structured_server.driver import Query
-from structured_server.errors import UnknownModel
+from structured_server.errors import Unavailable, UnknownModel
 from structured_server.wire.decide_request import DecideRequest
 from structured_server.wire.decide_response import render
 from structured_server.wire.validation import caller_error
@@ -35,6 +35,9 @@ async def decide(request: Request, service: Service) -> Response:
         outcome = await unless_gone(request, service.driver.decide(query))
     except ClientDisconnect:
         return Response(status_code=GONE)
+    except Unavailable as error:
+        service.metrics.refused.labels(error.code).inc()
+        raise
     settings = service.settings
     return json_response(
         render(
