@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from contextlib import suppress
 
@@ -39,11 +40,10 @@ class Placeholder:
             os.write(self._pipe, f"{step}\n".encode())
 
     def leave(self) -> None:
-        """Let the child finish its connections and go."""
+        """Let the child finish its connections and go. Returns at once."""
         with suppress(OSError):
             os.close(self._pipe)
-        with suppress(ChildProcessError):
-            os.waitpid(self._child, 0)
+        threading.Thread(target=os.waitpid, args=(self._child, 0), daemon=True).start()
 
 
 def _become(listening: socket.socket, pipe: int) -> None:
@@ -56,40 +56,52 @@ def _become(listening: socket.socket, pipe: int) -> None:
 
 
 async def _answer_until_told(listening: socket.socket, pipe: int) -> None:
+    """Accept and answer until the pipe closes, then finish what was accepted."""
     state = _State()
-    loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    os.set_blocking(pipe, False)
+    accepted: set[asyncio.Task[None]] = set()
+    loop = asyncio.get_running_loop()
 
     def hear() -> None:
         heard = os.read(pipe, 4096)
         if heard:
             state.enter(heard.decode().split()[-1])
         else:
+            loop.remove_reader(pipe)
             told.set()
 
+    def accept() -> None:
+        # Not asyncio's own server: closing one can drop connections that it has just accepted.
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            connection, _ = listening.accept()
+            connection.setblocking(False)
+            task = loop.create_task(_serve(connection, state))
+            accepted.add(task)
+            task.add_done_callback(accepted.discard)
+
+    os.set_blocking(pipe, False)
+    listening.setblocking(False)
     loop.add_reader(pipe, hear)
-    open_connections: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        open_connections.add(task)
-        try:
-            with suppress(
-                TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
-            ):
-                async with asyncio.timeout(PATIENCE_S):
-                    await _serve_one(reader, writer, state)
-        finally:
-            writer.close()
-            open_connections.discard(task)
-
-    server = await asyncio.start_server(serve, sock=listening)
+    loop.add_reader(listening, accept)
     await told.wait()
-    server.close()
-    if open_connections:
-        await asyncio.wait(open_connections, timeout=PATIENCE_S)
+    loop.remove_reader(listening)
+    if accepted:
+        await asyncio.wait(accepted, timeout=PATIENCE_S)
+
+
+async def _serve(connection: socket.socket, state: _State) -> None:
+    """Answer one request, unless its sender takes too long or makes no sense."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+    try:
+        with suppress(
+            TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
+        ):
+            async with asyncio.timeout(PATIENCE_S):
+                await _answer(reader, writer, state)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 class _State:
@@ -106,7 +118,7 @@ class _State:
         return time.monotonic() - self.since
 
 
-async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, state: _State) -> None:
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, state: _State) -> None:
     """Read one request whole, so that its sender is never cut off, and answer it."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     method, path = head.split(" ", 2)[:2]

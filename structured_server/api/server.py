@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 
 from structured_server.api.placeholder import Placeholder
 from structured_server.errors import SettingsError
@@ -33,11 +35,7 @@ def serve(settings: Settings) -> None:
         TokenizerError: the tokenizer cannot be loaded.
     """
     listening = listen(settings.host, settings.port)
-    placeholder = Placeholder(listening)
-    try:
-        _load_and_serve(settings, listening, placeholder)
-    finally:
-        placeholder.leave()
+    _load_and_serve(settings, listening, Placeholder(listening))
 
 
 def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: Placeholder) -> None:
@@ -70,4 +68,6 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
         timeout_keep_alive=75,  # longer than load balancers keep idle connections
         timeout_graceful_shutdown=GRACE_S,
     )
+    # uvicorn drains on SIGTERM and then raises it again for whoever was asked before: that is success.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     Server(config).run(sockets=[listening])
