@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -76,7 +77,7 @@ class Proxy:
 
 
 def launch_proxy(log: Path, arguments: Sequence[str], environ: dict[str, str] | None = None) -> Proxy:
-    """Start a server on a free port and return at once."""
+    """Start a server on a free port and return once the port is open, long before it has loaded."""
     port = free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -86,4 +87,11 @@ def launch_proxy(log: Path, arguments: Sequence[str], environ: dict[str, str] | 
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environ or {})},
         )
-    return Proxy(port, process, log)
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+        else:
+            return Proxy(port, process, log)
+    pytest.fail(f"the server ended with {process.returncode}: {log.read_text()}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
+from tests.engine.conftest import engine, oracle  # noqa: F401
 from tests.engine.server import CANVAS, Engine, default_checkpoint, require_engine
 from tests.proxy import Proxy, launch_proxy
 

@@ -19,7 +19,7 @@ from tests.proxy import Proxy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "incident_triage"
 QUESTIONS = yaml.safe_load((EXAMPLE / "questions.yaml").read_text())
-INCIDENTS = yaml.safe_load((EXAMPLE / "incidents.yaml").read_text())["incidents"]
+INCIDENTS = yaml.safe_load((EXAMPLE / "incidents.yaml").read_text())
 
 SHORT = "502s."
 LONG = "The pager went off again at the depot while the rollout was going on. " * 12
@@ -38,7 +38,7 @@ def _assert_close(expected: dict[str, list[float]], found: dict[str, list[float]
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident["id"])
 def test_the_incidents_are_decided_in_one_16_token_canvas(proxy: Proxy, incident: dict[str, Any]) -> None:
     state = {"alert": incident["title"], "detail": incident["text"]}
-    reply = proxy.decide({"state": state, "questions": QUESTIONS["questions"]})
+    reply = proxy.decide({"state": state, "questions": QUESTIONS})
     assert 200 == reply.status_code
     answer = reply.json()
     DecideResponse.model_validate_json(reply.content)
