@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
-from tests.engine.conftest import engine, oracle  # noqa: F401
 from tests.engine.server import CANVAS, Engine, default_checkpoint, require_engine
 from tests.proxy import Proxy, launch_proxy
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs the real engine."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker("engine")
 
 
 @pytest.fixture(scope="session")

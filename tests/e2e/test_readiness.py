@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from structured_server.core.tokens import Tokenizer
+from tests.e2e.expected import expected_probabilities
 from tests.engine.server import (
     SOURCES,
     VENV,
     Engine,
+    Oracle,
     checkpoint,
     default_checkpoint,
     free_port,
@@ -30,8 +33,8 @@ ENGINE_LIMIT = 300.0
 
 
 @contextmanager
-def _engine(port: int, model: Path, canvas: int = 64) -> Iterator[Engine]:
-    engine = start_engine(model, canvas, port, wait=False)
+def _engine(port: int, model: Path, canvas: int = 64, extra: Sequence[str] = ()) -> Iterator[Engine]:
+    engine = start_engine(model, canvas, port, extra, wait=False)
     try:
         yield engine
     finally:
@@ -108,11 +111,22 @@ def test_an_engine_that_ignores_seeded_canvases_is_named(
         _assert_refuses_at_once(watching, "ignores seeded canvases")
 
 
-def test_the_right_engine_makes_it_ready_and_its_death_unready(watching: Proxy, port: int) -> None:
-    """Started last, after all the wrong ones; killed while it serves; found out within two seconds."""
-    with _engine(port, default_checkpoint()) as engine:
+def test_the_right_engine_makes_it_ready_and_its_death_unready(
+    watching: Proxy, port: int, checkpoint_tokenizer: Tokenizer, oracle: Oracle
+) -> None:
+    """Started after all the wrong ones; killed while it serves; found out within two seconds.
+
+    It samples by its model's own defaults, as published checkpoints do: reads must not be cut by them.
+    """
+    defaults = ["--override-generation-config", '{"top_k": 2, "top_p": 0.3}']
+    with _engine(port, default_checkpoint(), extra=defaults) as engine:
         watching.wait_until(lambda said: said["ready"], ENGINE_LIMIT)
-        assert 200 == watching.decide(ASKED).status_code
+        time.sleep(1)
+        reply = watching.decide(ASKED)
+        assert 200 == reply.status_code
+        for name, expected in expected_probabilities(ASKED, 1, checkpoint_tokenizer, oracle).items():
+            found = list(reply.json()["answers"][name]["probabilities"].values())
+            assert pytest.approx(expected, abs=1e-4) == found
         engine.kill()
         killed = time.monotonic()
         said = watching.wait_until(lambda said: not said["ready"], 5)

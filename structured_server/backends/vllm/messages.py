@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structured_server.core.reads import Read, ReadRequest, Row
 from structured_server.core.tokens import Kind, Segment
 from structured_server.errors import UpstreamProtocolError
 
 _TOKEN = "token_id:"  # noqa: S105  what vLLM puts before an id when asked for tokens as ids
+_ID_DIGITS = 9  # more than any vocabulary needs; tokenizers and int() refuse far longer numbers
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
@@ -98,6 +99,9 @@ def rows_wanted(request: ReadRequest) -> int:
 def _seeded_read(request: ReadRequest) -> dict[str, Any]:
     return {
         "max_tokens": rows_wanted(request),
+        # A model's generation_config.json may set these; a label that they cut off would read as impossible.
+        "top_p": 1,
+        "top_k": 0,
         "logprob_token_ids": request.label_ids,
         "return_tokens_as_token_ids": True,
         "vllm_xargs": {
@@ -125,14 +129,15 @@ class _Wire(BaseModel):
 
 
 _Reply = TypeVar("_Reply", bound=_Wire)
+_Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class _CachedTokens(_Wire):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _Usage(_Wire):
-    prompt_tokens: int
+    prompt_tokens: _Count
     prompt_tokens_details: _CachedTokens | None = None
 
 
@@ -196,7 +201,7 @@ def _by_id(row: Mapping[str, float]) -> dict[int, float]:
 
 def _token_id(token: str) -> int:
     number = token.removeprefix(_TOKEN)
-    if number == token or not (number.isascii() and number.isdigit()):
+    if number == token or not (number.isascii() and number.isdigit() and len(number) <= _ID_DIGITS):
         raise UpstreamProtocolError("the engine's reply names a token otherwise than by its id.")
     return int(number)
 
