@@ -5,47 +5,23 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 from click.testing import CliRunner, Result
 
-from structured_server.api.app import create_app
-from structured_server.api.service import assemble
 from structured_server.cli.main import cli
-from structured_server.settings import Settings
 from tests.engine.server import free_port
-from tests.golden.record import Recorder
 from tests.golden.requests import TEAM, TRIAGE
-from tests.toy import ToyTokenizer
-
-
-@contextmanager
-def _serving(**settings: Any) -> Iterator[str]:
-    known = Settings(upstream="http://engine", model="dgemma", log_level="error", **settings)
-    port = free_port()
-    app = create_app(assemble(known, ToyTokenizer(), Recorder()))
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.01)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+from tests.serving import serving_http
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A server without keys."""
-    with _serving() as url:
+    with serving_http() as url:
         yield url
 
 
@@ -164,7 +140,7 @@ def test_a_server_of_another_kind_exits_with_5(questions: str) -> None:
 
 
 def test_keys_are_sent_and_their_lack_exits_with_6(questions: str) -> None:
-    with _serving(api_key=("right",)) as url:
+    with serving_http(api_key=("right",)) as url:
         assert 0 == run("-u", url, "-q", questions, "--token", "right", "x").exit_code
         for arguments in ((), ("--token", "wrong")):
             result = run("-u", url, "-q", questions, *arguments, "x")
