@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 from string import ascii_uppercase, digits
@@ -71,9 +71,12 @@ WORDS = _WORDS.split()
 Merge = tuple[str, str]
 
 
-def small(seed: int = 0) -> dict[str, Any]:
-    """Build the small tokenizer's `tokenizer.json`; another seed gives the same texts other ids."""
-    trained, merges = _train()
+def small(seed: int = 0, *, corpus: Sequence[str] = (), learnt_tokens: int = 1600) -> dict[str, Any]:
+    """Build a small tokenizer's `tokenizer.json`; another seed gives the same texts other ids.
+
+    It learns from the lines of this folder's corpus, or of another one, and never splits the label texts.
+    """
+    trained, merges = _train(corpus or CORPUS.read_text(encoding="utf-8").splitlines(), learnt_tokens)
     for label in labels():
         merges += _missing_merges(label, merges)
         if _has_spaced_variant(label):
@@ -161,17 +164,17 @@ def single_in_place(tokenizer: Tokenizer, candidates: Iterable[str]) -> list[str
     ]
 
 
-def _train() -> tuple[list[str], list[Merge]]:
-    """Learn tokens and merges from the corpus: words with their space, single digits, runs of punctuation."""
+def _train(lines: Sequence[str], tokens: int) -> tuple[list[str], list[Merge]]:
+    """Learn tokens and merges from a corpus: words with their space, single digits, runs of punctuation."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     pieces = Regex(r"▁?\p{L}+|\p{N}|▁?[^\p{L}\p{N}▁\s]+|▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(pieces, behavior="isolated")
     printable = [chr(code) for code in range(33, 127)]
     trainer = trainers.BpeTrainer(
-        vocab_size=1600, min_frequency=2, initial_alphabet=printable, show_progress=False, special_tokens=[]
+        vocab_size=tokens, min_frequency=2, initial_alphabet=printable, show_progress=False, special_tokens=[]
     )
-    tokenizer.train_from_iterator(CORPUS.read_text(encoding="utf-8").splitlines(), trainer)
+    tokenizer.train_from_iterator(lines, trainer)
     model = json.loads(tokenizer.to_str())["model"]
     return sorted(model["vocab"], key=model["vocab"].__getitem__), [tuple(merge) for merge in model["merges"]]
 

@@ -81,9 +81,9 @@ class Admission:
         try:
             await waiter.granted
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled():
+            if not waiter.granted.cancelled():
                 self._give_back(weight)
-            else:
+            elif waiter in line:
                 line.remove(waiter)
                 self._grant()
             raise
@@ -100,6 +100,8 @@ class Admission:
         for line in (self._first, self._extra):
             while line and self._covers(self._free, line[0].weight):
                 waiter = line.popleft()
+                if waiter.granted.cancelled():
+                    continue  # its task has yet to run and see that it left
                 self._take(waiter.weight)
                 waiter.granted.set_result(None)
             if line:

@@ -200,6 +200,9 @@ class Driver:
             except StopIteration as end:
                 reading: GroupReading = end.value
                 return reading
+            except UpstreamError as error:  # the reply does not hold what was asked for
+                self._metrics.upstream_errors.labels(error.kind).inc()
+                raise
 
     async def _perform_if_possible(self, batch: Batch, deadline: float, lap: _Lap) -> Reply:
         """Perform extra reads, unless they fail or would miss the deadline."""

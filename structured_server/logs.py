@@ -16,6 +16,7 @@ class JsonLines(logging.Formatter):
     """Formats a record as JSON. Fields come from `extra={"fields": {...}}`.
 
     Of an exception only its type and where it happened are written: its message could hold a caller's text.
+    For the same reason only the first line of the record's own message is: asyncio puts the exception below.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -23,7 +24,7 @@ class JsonLines(logging.Formatter):
         line = {
             "severity": _SEVERITY.get(record.levelname, "DEFAULT"),
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "message": record.getMessage(),
+            "message": record.getMessage().partition("\n")[0],
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[0] is not None:

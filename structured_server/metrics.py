@@ -83,7 +83,7 @@ class Metrics:
             "structured_server_refused", "Requests refused for now.", ["reason"], registry=registry
         )
         self.skipped_extra_reads = Counter(
-            "skipped_extra_reads", "Extra reads that did not come back.", registry=registry
+            "structured_server_skipped_extra_reads", "Extra reads that did not come back.", registry=registry
         )
         self.ready = Gauge("structured_server_ready", "1 while the engine is ready.", registry=registry)
         self.engine_losses = Counter(

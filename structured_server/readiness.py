@@ -65,7 +65,7 @@ class ReadinessMonitor:
         while True:
             if await self._prepare():
                 self._set_ready(Step("ready", "nothing"))
-                lost = await self._backend.watch()
+                lost = await self._watch()
                 self._metrics.engine_losses.inc()
                 self._ready = False
                 self._metrics.ready.set(0)
@@ -92,6 +92,14 @@ class ReadinessMonitor:
             self._enter(step, problem=f"the check itself failed ({type(error).__name__}); the log has more.")
             return False
         return True
+
+    async def _watch(self) -> str:
+        """Return what happened to the backend, once it is lost or nobody can say any more."""
+        try:
+            return await self._backend.watch()
+        except Exception as error:  # a bug there must not leave a lost engine ready for good
+            log.exception("watching the engine failed")
+            return f"watching it failed ({type(error).__name__}); the log has more."
 
     def _set_ready(self, step: Step) -> None:
         self._enter(step, problem=None)

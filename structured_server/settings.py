@@ -19,6 +19,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 WIDTH_STEP = 16
 WIDEST_CANVAS = 256
+LAST_PORT = 65_535
 
 
 def _setting(help_text: str, default: Any = None) -> Any:
@@ -86,8 +87,10 @@ class Settings:
             if getattr(self, name) < 1:
                 raise SettingsError(f"--{flag(name)} must be at least 1, got {getattr(self, name)}.")
         for name in ("max_waiting", "entropy_threshold", "port"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:  # NaN is refused too
                 raise SettingsError(f"--{flag(name)} must not be negative, got {getattr(self, name)}.")
+        if self.port > LAST_PORT:
+            raise SettingsError(f"--port must be at most {LAST_PORT}, got {self.port}.")
 
     @property
     def tokenizer_source(self) -> str:

@@ -102,7 +102,10 @@ def _slot(
         position = at
         ids.append(other[at])
     assert position is not None, "a question has at least two labels"
-    return position, [base[position], *ids]
+    ids.insert(0, base[position])
+    if [tokenizer.token_text(token_id).strip() for token_id in ids] != list(labels):
+        return None
+    return position, ids
 
 
 def _answer(tokenizer: Tokenizer, style: TemplateStyle, pairs: Sequence[tuple[str, str]]) -> tuple[int, ...]:

@@ -23,7 +23,9 @@ from structured_server.core.reads import (
     fill_with_mask,
     fill_with_noise,
 )
+from structured_server.errors import UpstreamProtocolError
 
+MAX_DRAWS = len(d.STUDENT_T_975) + 1
 EXTRA_DRAWS = 3
 LOW_LABEL_MASS = 0.05
 
@@ -41,6 +43,12 @@ class ReadPolicy:
     samples: int | Literal["auto"] = "auto"
     entropy_threshold: float = 0.1
     lead: bool = False
+
+    def __post_init__(self) -> None:
+        if self.samples != "auto" and not 1 <= self.samples <= MAX_DRAWS:
+            raise ValueError(f"samples must be auto or from 1 to {MAX_DRAWS}, got {self.samples}")
+        if not self.entropy_threshold >= 0:
+            raise ValueError(f"the entropy threshold must be 0 nats or more, got {self.entropy_threshold}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +175,18 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
     A slot filled with the mask token makes every draw the same, so such a group is read once.
 
     Raises:
-        UpstreamProtocolError: a reply does not hold what was asked for.
+        UpstreamProtocolError: a reply, other than to extra reads, does not hold what was asked for.
     """
     wanted = 1 if policy.samples == "auto" or job.mask is not None else policy.samples
-    reads: list[Read] = []
+    drawn: list[_Drawn] = []
     for draws in _rounds(wanted, policy.lead):
         batch = Batch(tuple(job.request(draw) for draw in draws))
         reply = yield batch
         assert not isinstance(reply, ReadsSkipped), "only extra reads may be skipped"
-        reads += _checked(batch, reply)
+        drawn += _drawn(job.group, batch, reply)
     uncertain = tuple(
         name
-        for name, first in zip(job.group.identifiers, _fold(job.group, reads[0]), strict=True)
+        for name, first in zip(job.group.identifiers, drawn[0].distributions, strict=True)
         if policy.samples == "auto" and job.mask is None and first.entropy > policy.entropy_threshold
     )
     skipped = None
@@ -188,12 +196,15 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
         if isinstance(reply, ReadsSkipped):
             skipped = reply
         else:
-            reads += _checked(batch, reply)
+            try:
+                drawn += _drawn(job.group, batch, reply)
+            except UpstreamProtocolError as error:
+                skipped = ReadsSkipped(f"more reads failed: {error.message.rstrip('.')}")
     return GroupReading(
         group=job.group,
-        draws=tuple(_fold(job.group, read) for read in reads),
-        preferred=tuple(row.top for row in reads[0].rows),
-        reads=tuple(reads),
+        draws=tuple(each.distributions for each in drawn),
+        preferred=tuple(row.top for row in drawn[0].read.rows),
+        reads=tuple(each.read for each in drawn),
         extended_by=uncertain,
         skipped=skipped,
     )
@@ -232,8 +243,17 @@ def _rounds(wanted: int, lead: bool) -> list[range]:
     return [range(wanted)]
 
 
-def _checked(batch: Batch, reads: Sequence[Read]) -> list[Read]:
-    return [checked(request, read) for request, read in zip(batch.requests, reads, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """One draw: its read, and what that says about each question."""
+
+    read: Read
+    distributions: tuple[Distribution, ...]
+
+
+def _drawn(group: Group, batch: Batch, reply: Sequence[Read]) -> list[_Drawn]:
+    reads = [checked(request, read) for request, read in zip(batch.requests, reply, strict=True)]
+    return [_Drawn(read, _fold(group, read)) for read in reads]
 
 
 def _fold(group: Group, read: Read) -> tuple[Distribution, ...]:

@@ -16,12 +16,12 @@ FLOOR = -1000.0
 
 # Two-sided 95 % quantiles of Student's t for 1 to 31 degrees of freedom (2 to 32 draws).
 STUDENT_T_975 = (
-    12.706204736432095, 4.302652729696142, 3.182446305284263, 2.776445105197793, 2.570581835636314,
-    2.446911851144979, 2.364624251592785, 2.306004135033371, 2.262157162740992, 2.228138851964939,
-    2.200985160082949, 2.178812829663418, 2.160368656461013, 2.144786687916925, 2.131449545559323,
-    2.119905299221011, 2.109815577833181, 2.100922040240960, 2.093024054408263, 2.085963447265837,
-    2.079613844727662, 2.073873067904015, 2.068657610419041, 2.063898561628021, 2.059538552753294,
-    2.055529438642871, 2.051830516480283, 2.048407141795244, 2.045229642132703, 2.042272456301238,
+    12.706204736174694, 4.302652729749462, 3.182446305283708, 2.776445105197793, 2.570581835636315,
+    2.446911851144979, 2.364624251592784, 2.306004135204166, 2.262157162798205, 2.228138851986274,
+    2.200985160091639, 2.178812829667228, 2.160368656462791, 2.144786687917804, 2.131449545559776,
+    2.119905299221255, 2.109815577833316, 2.100922040241038, 2.093024054408309, 2.085963447265864,
+    2.079613844727680, 2.073873067904025, 2.068657610419049, 2.063898561628025, 2.059538552753297,
+    2.055529438642874, 2.051830516480285, 2.048407141795245, 2.045229642132703, 2.042272456301238,
     2.039513446396408,
 )  # fmt: skip
 
@@ -76,10 +76,10 @@ def distribution(
     Raises:
         UpstreamProtocolError: every label lies at or below `FLOOR`.
     """
+    if max(map(max, option_logprobs)) <= FLOOR:
+        raise UpstreamProtocolError(f"every label of a slot has a log-probability at or below {FLOOR:g}.")
     logs = [log_sum_exp(values) for values in option_logprobs]
     total = log_sum_exp(logs)
-    if max(logs) <= FLOOR:
-        raise UpstreamProtocolError(f"every label of a slot has a log-probability at or below {FLOOR:g}.")
     weights = [math.exp(log - total) for log in logs]
     scale = math.fsum(weights)
     probabilities = tuple(weight / scale for weight in weights)
@@ -87,8 +87,9 @@ def distribution(
 
 
 def entropy(probabilities: Sequence[float]) -> float:
-    """Return the Shannon entropy in nats."""
-    return max(0.0, -math.fsum(p * math.log(p) for p in probabilities if p > 0))
+    """Return the Shannon entropy in nats, from 0 to ln K: rounding takes it beyond neither."""
+    nats = -math.fsum(p * math.log(p) for p in probabilities if p > 0)
+    return min(max(0.0, nats), math.log(len(probabilities)))
 
 
 def pool(draws: Sequence[Distribution]) -> Distribution:

@@ -6,15 +6,20 @@ alias (a letter, for a score a digit) that the prompt explains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from string import ascii_uppercase, digits
 
 from structured_server.core.questions import Question
 from structured_server.core.template import TemplateStyle, differing_position, render_answer
 from structured_server.core.tokens import Tokenizer
 from structured_server.errors import InvalidQuestion
+
+# A word that is one token stands in the frame of one of these: letters may take the space before them into
+# their token where digits do not.
+_REFERENCES = ("A", "B", "0", "1")
 
 
 def choose_labels(
@@ -36,60 +41,89 @@ def choose_labels(
         return words
     if mapped:
         raise _bad_alias(place, question)
-    fresh = (alias for alias in _alias_family(question) if alias not in taken)
-    for family in (fresh, _alias_family(question)):
-        usable = (alias for alias in family if place.holds(alias))
-        aliases = tuple(islice(usable, len(options)))
-        if len(aliases) == len(options):
-            return aliases
-    raise InvalidQuestion(
-        f"has {len(options)} options, more than this tokenizer has labels for.", path=("criteria",)
-    )
+    aliases = place.first_alike(_alias_family(question, taken), len(options))
+    if aliases is None:
+        raise InvalidQuestion(
+            f"has {len(options)} options, more than this tokenizer has labels for.", path=("criteria",)
+        )
+    return aliases
+
+
+_Frame = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids around a label, before and after it."""
 
 
 @dataclass(frozen=True, slots=True)
+class _Label:
+    """A word that is one token in its place."""
+
+    frame: _Frame
+    token_id: int
+
+
 class _Place:
     """The place of one question's label in an answer that holds only this question."""
 
-    tokenizer: Tokenizer
-    style: TemplateStyle
-    key: str
+    def __init__(self, tokenizer: Tokenizer, style: TemplateStyle, key: str) -> None:
+        self._tokenizer = tokenizer
+        self._style = style
+        self._key = key
+        self._references = [self._encode(word) for word in _REFERENCES]
 
     def holds_all(self, words: Sequence[str]) -> bool:
-        """Tell whether each word is one token here, at one position, and none a variant of another."""
-        found = [self._find(word) for word in words]
-        positions = {place[0] for place in found if place is not None}
-        tokens = {tuple(self.tokenizer.variants(place[1])) for place in found if place is not None}
-        return None not in found and len(positions) == 1 and len(tokens) == len(words)
+        """Tell whether the words are one token each in the same frame, and none a variant of another."""
+        found = [label for label in map(self.find, words) if label is not None]
+        frames = {label.frame for label in found}
+        tokens = {tuple(self._tokenizer.variants(label.token_id)) for label in found}
+        return len(found) == len(words) and len(frames) == 1 and len(tokens) == len(words)
 
-    def holds(self, word: str) -> bool:
-        """Tell whether the word is one token here."""
-        return self._find(word) is not None
+    def first_alike(self, words: Iterable[str], count: int) -> tuple[str, ...] | None:
+        """Return the first `count` words that are one token each in the same frame."""
+        by_frame: defaultdict[_Frame, list[str]] = defaultdict(list)
+        for word in words:
+            label = self.find(word)
+            if label is not None:
+                alike = by_frame[label.frame]
+                alike.append(word)
+                if len(alike) == count:
+                    return tuple(alike)
+        return None
 
-    def _find(self, word: str) -> tuple[int, int] | None:
-        """Return the word's position and id if it is one whole token here, by comparison with a letter."""
+    def find(self, word: str) -> _Label | None:
+        """Return the word as a label if it is one whole token here, by comparison with another word."""
         if not word.isprintable() or '"' in word or "\\" in word:
             return None
         ids = self._encode(word)
-        position = differing_position(ids, self._encode("A" if word != "A" else "B"))
-        if position is None or self.tokenizer.token_text(ids[position]).strip() != word:
-            return None
-        return position, ids[position]
+        for reference in self._references:
+            at = differing_position(ids, reference)
+            if at is not None and self._tokenizer.token_text(ids[at]).strip() == word:
+                return _Label((ids[:at], ids[at + 1 :]), ids[at])
+        return None
 
-    def _encode(self, word: str) -> Sequence[int]:
-        return self.tokenizer.encode(render_answer(self.style, [(self.key, word)]))
+    def _encode(self, word: str) -> tuple[int, ...]:
+        return self._tokenizer.encode(render_answer(self._style, [(self._key, word)]))
 
 
-def _alias_family(question: Question) -> Iterator[str]:
-    if question.kind == "score" and len(question.options) <= len(digits):
-        yield from digits
-    yield from ascii_uppercase
-    yield from ("".join(pair) for pair in product(ascii_uppercase, repeat=2))
+def _alias_family(question: Question, taken: Set[str]) -> Iterator[str]:
+    """Yield aliases, the most wanted first.
+
+    Digits count levels as answers do; levels that carry numbers of their own would contradict them. The
+    neighbours' labels come late, and letters that are options of this very question last: "A" must not stand
+    for an option beside another one whose name is A.
+    """
+    count = len(question.options)
+    words = {option.word.upper() for option in question.options}
+    if question.kind == "score" and count <= len(digits):
+        numbered = any(word[0].isdigit() for word in words)
+        if not numbered and taken.isdisjoint(digits[:count]):
+            yield from digits[:count]
+    letters = [*ascii_uppercase, *("".join(pair) for pair in product(ascii_uppercase, repeat=2))]
+    yield from sorted(letters, key=lambda alias: (alias in words, alias in taken))
 
 
 def _bad_alias(place: _Place, question: Question) -> InvalidQuestion:
     for name, label in question.aliases:
-        if not place.holds(label):
+        if place.find(label) is None:
             return InvalidQuestion(
                 "is no single token of the model's vocabulary in its place, which a label must be.",
                 path=("aliases", name),

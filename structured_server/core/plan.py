@@ -19,6 +19,8 @@ from structured_server.errors import InvalidQuestion
 Isolate = Literal["none", "noul", "all", "auto"]
 Scaffold = Literal["prompt", "canvas"]
 
+_ANY_WIDTH = range(1, 1 << 32)
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -122,7 +124,7 @@ def _largest_group(
     longest = min(len(bundle), capabilities.widths[-1] // 4)
     best: Group | None = None
     for size in range(1, longest + 1):
-        group = _group(bundle[:size], options, capabilities, tokenizer)
+        group = _group(bundle[:size], options, tokenizer, capabilities.widths, capabilities.max_label_ids)
         if group is None:
             break
         best = group
@@ -134,9 +136,11 @@ def _largest_group(
 def _group(
     entries: Sequence[tuple[str, Question]],
     options: ReadOptions,
-    capabilities: Capabilities,
     tokenizer: Tokenizer,
+    widths: Sequence[int],
+    max_label_ids: int | None,
 ) -> Group | None:
+    """Put the questions into one canvas, or return None where no width or the id cap holds them."""
     identifiers = tuple(identifier for identifier, _ in entries)
     asked: list[Asked] = []
     taken: set[str] = set()
@@ -151,27 +155,24 @@ def _group(
         tokenizer,
         options.template,
         [(each.key, each.labels) for each in asked],
-        capabilities.widths,
+        widths,
         scaffold=options.scaffold == "canvas",
     )
-    if canvas is None or not _within_cap(canvas, capabilities):
+    if canvas is None or (max_label_ids is not None and len(canvas.label_ids) > max_label_ids):
         return None
     return Group(identifiers, tuple(asked), canvas)
-
-
-def _within_cap(canvas: Canvas, capabilities: Capabilities) -> bool:
-    return capabilities.max_label_ids is None or len(canvas.label_ids) <= capabilities.max_label_ids
 
 
 def _does_not_fit(
     entry: tuple[str, Question], options: ReadOptions, capabilities: Capabilities, tokenizer: Tokenizer
 ) -> InvalidQuestion:
     identifier, question = entry
-    uncapped = Capabilities(capabilities.widths, None, capabilities.max_model_len)
-    alone = _group([entry], options, uncapped, tokenizer)
-    if alone is None:
+    alone = _group([entry], options, tokenizer, _ANY_WIDTH, None)
+    assert alone is not None, "a question alone fits a canvas without limits"
+    if alone.canvas.width > capabilities.widths[-1]:
         return InvalidQuestion(
-            f"does not fit a canvas of {capabilities.widths[-1]} tokens.",
+            f"takes {alone.canvas.width} canvas tokens even alone; the widest canvas has "
+            f"{capabilities.widths[-1]}.",
             path=("questions", identifier),
             hint="Shorten the id, or set read.keys to neutral.",
         )

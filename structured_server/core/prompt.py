@@ -47,16 +47,19 @@ def build_prompt(
     `document_first` puts them after the state, so that questions about one state do.
     """
     questions = _describe(asked, style)
+    if chat.strips:  # the questions themselves neither begin nor end with white space
+        state = state.strip() if layout == "schema_first" else state.lstrip()
     user: tuple[Segment, ...]
     if layout == "schema_first":
         system, user = f"{_TASK}\n\n{questions}", (Segment(Kind.STATE, state),)
     else:
-        system, user = _TASK, (Segment(Kind.STATE, state), Segment(Kind.TEXT, f"\n\n{questions}"))
+        gap = "\n\n" if state or not chat.strips else ""
+        system, user = _TASK, (Segment(Kind.STATE, state), Segment(Kind.TEXT, gap + questions))
     return (
         Segment(Kind.CONTROL, chat.start),
         Segment(Kind.TEXT, system),
         Segment(Kind.CONTROL, chat.middle),
-        *(_stripped(user) if chat.strips else user),
+        *user,
         Segment(Kind.CONTROL, chat.end),
     )
 
@@ -76,18 +79,3 @@ def _block(asked: Asked) -> str:
             meaning.append(option.description.strip())
         lines.append(f"- {label}: {', '.join(meaning)}" if meaning else f"- {label}")
     return "\n".join(lines)
-
-
-def _stripped(content: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Strip white space around a message's content, as the chat template does."""
-    texts = [segment.text for segment in content]
-    joint = "".join(texts)
-    lead = len(joint) - len(joint.lstrip())
-    trail = len(joint) - len(joint.rstrip()) if joint.strip() else 0
-    for index, text in enumerate(texts):
-        cut = min(lead, len(text))
-        texts[index], lead = text[cut:], lead - cut
-    for index in reversed(range(len(texts))):
-        cut = min(trail, len(texts[index]))
-        texts[index], trail = texts[index][: len(texts[index]) - cut], trail - cut
-    return tuple(Segment(s.kind, text) for s, text in zip(content, texts, strict=True))

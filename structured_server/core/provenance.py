@@ -23,9 +23,9 @@ def fingerprint(schema: Schema, plan: Plan, policy: ReadPolicy, surroundings: Se
 
     `surroundings` names what lies outside the request: backend, model, its revision, tokenizer.
     """
-    widths = [group.canvas.width for group in plan.groups]
+    groups = [(group.identifiers, group.canvas.width) for group in plan.groups]
     return (
-        f"fp_{_digest([METHOD, repr(schema), repr(plan.options), repr(policy), repr(widths), *surroundings])}"
+        f"fp_{_digest([METHOD, repr(schema), repr(plan.options), repr(policy), repr(groups), *surroundings])}"
     )
 
 

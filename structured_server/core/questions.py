@@ -98,7 +98,7 @@ class Choice:
         names = [name for name, _ in self.criteria]
         if any(not name.strip() for name in names):
             raise InvalidQuestion("has an option with an empty name.", path=("criteria",))
-        _refuse_duplicates(names, what="names the same option twice")
+        _refuse_duplicates([name.strip() for name in names], what="names the same option twice")
         _check_aliases(self.options, self.aliases)
 
     @property
@@ -170,11 +170,12 @@ def _refuse_duplicates(words: list[str], *, what: str) -> None:
 
 
 def _check_aliases(options: Iterable[Option], aliases: Aliases) -> None:
-    keys = [option.key for option in options]
+    keys = {option.key for option in options}
     labels: list[str] = []
     for key, label in aliases:
         if key not in keys:
-            raise InvalidQuestion("is no option of this question.", path=("aliases", key))
+            raise InvalidQuestion("is no option of this question, or stands twice.", path=("aliases", key))
+        keys.remove(key)
         if not label or label != label.strip():
             raise InvalidQuestion("must be a word without white space around it.", path=("aliases", key))
         if label in labels:

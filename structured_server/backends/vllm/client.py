@@ -42,7 +42,7 @@ class Client:
         """Send a POST of JSON.
 
         A kept-alive connection that the server had closed meanwhile is replaced once: reads change nothing,
-        so sending one twice is safe.
+        so sending one twice is safe. Redirects are not followed: a state goes nowhere but to this URL.
 
         Raises:
             UpstreamUnreachable: no connection, or one that broke.
@@ -84,7 +84,7 @@ class Client:
                 auto_decompress=True,
             )
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        request = self._session.request(method, self.url + path, data=body)
+        request = self._session.request(method, self.url + path, data=body, allow_redirects=False)
         async with _own_errors(self.url, seconds), request as response:
             return Reply(response.status, await response.read())
 
@@ -101,13 +101,13 @@ async def _own_errors(url: str, seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise UpstreamTimeout(f"the engine at {url} did not answer within {seconds:g} s.") from None
-    except aiohttp.ServerDisconnectedError:
-        raise _StaleConnection(f"the engine at {url} closed the connection.") from None
     except aiohttp.ClientConnectorError as error:
         reason = error.os_error.strerror or type(error.os_error).__name__
         raise UpstreamUnreachable(f"nothing answers at {url}: {reason}.") from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        # ValueError: aiohttp's own parsers raise it on some malformed replies.
+    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        raise _StaleConnection(f"the engine at {url} closed the connection.") from None
+    except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
+        # aiohttp raises ValueError on some malformed replies and RuntimeError once its session is closed.
         raise UpstreamUnreachable(
             f"the connection to the engine at {url} broke: {type(error).__name__}."
         ) from None

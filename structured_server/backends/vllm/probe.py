@@ -13,7 +13,7 @@ from structured_server.backends.vllm.client import Client, Reply, explain
 from structured_server.backends.vllm.messages import COMPLETIONS, error_message
 from structured_server.core.canvas import Canvas, Slot
 from structured_server.core.reads import Prompt, Read, ReadRequest, checked, fill_with_noise
-from structured_server.core.tokens import Tokenizer
+from structured_server.core.tokens import Kind, Segment, Tokenizer
 from structured_server.errors import UpstreamError, UpstreamTimeout
 
 PROBE_S = 30.0
@@ -80,7 +80,7 @@ async def compare_tokenizers(client: Client, model: str, tokenizer: Comparable) 
         body = orjson.dumps({"model": model, "prompt": text, "add_special_tokens": False})
         reply = await _ask(client.post("/tokenize", body, timeout_s=PROBE_S))
         try:
-            theirs = orjson.loads(reply.body)["tokens"]
+            theirs = list(orjson.loads(reply.body)["tokens"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise NotReady(f"{client.url}/tokenize answered {explain(reply)}, not with token ids.") from None
         ours = list(tokenizer.encode_like_engine(text))
@@ -133,8 +133,15 @@ async def warm(read: Callable[[ReadRequest], Awaitable[Read]], tokenizer: Tokeni
     labels = [tokenizer.encode(word)[0] for word in ("yes", "no")]
     ids = (tokenizer.turn_close, *(tokenizer.padding,) * (width - 2), labels[0])
     canvas = Canvas(ids, (Slot(width - 1, tuple((label,) for label in dict.fromkeys(labels))),))
+    segments = (
+        Segment(Kind.CONTROL, tokenizer.chat.start),
+        Segment(Kind.TEXT, "Answer yes or no."),
+        Segment(Kind.CONTROL, tokenizer.chat.middle),
+        Segment(Kind.TEXT, "Is this a question?"),
+        Segment(Kind.CONTROL, tokenizer.chat.end),
+    )
     request = ReadRequest(
-        Prompt(tokenizer.encode("Is this a question?")),
+        Prompt(tokenizer.encode_prompt(segments), segments),
         fill_with_noise(canvas, bytes(32), 0, tokenizer.noise_ids),
         canvas.positions,
         canvas.label_ids,

@@ -1,0 +1,99 @@
+"""A backend without an engine, for tests of what stands above backends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from structured_server.backends import Step
+from structured_server.core.plan import Capabilities
+from structured_server.core.reads import Read, ReadRequest, Row
+from tests.fake_replies import expected_logprob
+
+LogProb = Callable[[ReadRequest, int, int], float]
+"""From a read, a token id and a canvas position to a log-probability."""
+
+
+def _expected(request: ReadRequest, token_id: int, position: int) -> float:
+    return expected_logprob(request.prompt.ids, request.canvas, token_id, position)
+
+
+class FakeBackend:
+    """Answers reads by a function of the request, and does what it is told to do wrong.
+
+    `delays` (seconds) and `failures` are keyed by the number of a batch, from 0 on; `problems` by the name of
+    the step of `prepare` that raises them.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        *,
+        widths: Sequence[int] = (16, 32, 48, 64),
+        max_label_ids: int | None = 128,
+        max_model_len: int | None = 4096,
+        logprob: LogProb = _expected,
+        delay_s: float = 0.0,
+    ) -> None:
+        self.capabilities = Capabilities(tuple(widths), max_label_ids, max_model_len)
+        self.logprob = logprob
+        self.delay_s = delay_s
+        self.delays: dict[int, float] = {}
+        self.failures: dict[int, Exception] = {}
+        self.steps = [Step("engine", "the engine to answer"), Step("warm_up", "the first read")]
+        self.step_s = 0.0
+        self.problems: dict[str, Exception] = {}
+        self.batches: list[tuple[ReadRequest, ...]] = []
+        self.in_flight = self.most_in_flight = 0  # reads
+        self.cancelled = 0  # batches
+        self.closed = False
+        self._lost: asyncio.Queue[str | Exception] = asyncio.Queue()
+
+    async def read(self, batch: Sequence[ReadRequest]) -> list[Read]:
+        """Answer, after the batch's delay, or fail as told."""
+        number = len(self.batches)
+        self.batches.append(tuple(batch))
+        self.in_flight += len(batch)
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await asyncio.sleep(self.delays.get(number, self.delay_s))
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.in_flight -= len(batch)
+        if number in self.failures:
+            raise self.failures[number]
+        return [self.answer(request) for request in batch]
+
+    def answer(self, request: ReadRequest) -> Read:
+        """Return what a read is answered with."""
+        rows = (
+            {token_id: self.logprob(request, token_id, position) for token_id in request.label_ids}
+            for position in request.positions
+        )
+        return Read(tuple(Row(row, max(row, key=row.__getitem__)) for row in rows), len(request.prompt.ids))
+
+    async def prepare(self) -> AsyncIterator[Step]:
+        """Walk the steps; one with a problem raises it."""
+        for step in self.steps:
+            yield step
+            await asyncio.sleep(self.step_s)
+            if step.name in self.problems:
+                raise self.problems[step.name]
+
+    def lose(self, what: str | Exception) -> None:
+        """Let `watch` return, or raise, what happened."""
+        self._lost.put_nowait(what)
+
+    async def watch(self) -> str:
+        """Wait for `lose`."""
+        lost = await self._lost.get()
+        if isinstance(lost, Exception):
+            raise lost
+        return lost
+
+    async def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True

@@ -1,0 +1,249 @@
+"""A fake vLLM server: the read contract over real HTTP, without a model, with faults to switch on.
+
+In process it is `async with FakeEngine() as engine`; alone it is `python -m tests.fake_engine --port 8001`,
+where `PUT /faults` takes the fields of `Faults`. Answers can be recomputed with `expected_logprob`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aiohttp import web
+
+from structured_server.backends.vllm import EngineTokenizer
+from structured_server.tokenizer import load_tokenizer
+from tests.fake_replies import BodyFault, chat_reply, completion_reply, expected_logprob, rows_of_reply
+from tests.toy_engine import ToyEngineTokenizer
+
+__all__ = ["FakeEngine", "Faults", "SeenRead", "expected_logprob"]
+
+_MAX_LABEL_IDS = 128
+
+
+@dataclass(slots=True)
+class Faults:
+    """What goes wrong. By default nothing does; each may be switched while the engine runs."""
+
+    # With reads, once this many have gone right.
+    good_reads: int = 0
+    delay_s: float = 0.0
+    hang: bool = False
+    drip_s: float = 0.0  # the pause after each eighth of the reply
+    reset: bool = False  # the connection breaks in the middle of the reply
+    stale: Literal["closed", "reset"] | None = None  # a connection that was used before breaks at once
+    status: int | None = None  # an error reply in vLLM's form
+    body: BodyFault | None = None
+    # With the engine as a whole.
+    dead: bool = False
+    no_seeded_reads: bool = False  # the engine ignores what it does not know, as with any other model
+    other_tokenizer: bool = False
+    canvas: int | None = None
+    model: str | None = None
+    vocabulary_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRead:
+    """A read that the engine accepted."""
+
+    prompt: tuple[int, ...]
+    canvas: tuple[int, ...]
+    body: Mapping[str, Any]
+
+
+class FakeEngine:
+    """One engine on a loopback port, which it keeps when it is stopped and started again."""
+
+    def __init__(
+        self,
+        tokenizer: EngineTokenizer | None = None,
+        *,
+        model: str = "fake",
+        canvas: int = 64,
+        max_model_len: int = 4096,
+        port: int = 0,
+    ) -> None:
+        self.tokenizer = tokenizer or ToyEngineTokenizer()
+        self.model, self.canvas, self.max_model_len, self.port = model, canvas, max_model_len, port
+        self.faults = Faults()
+        self.reads: list[SeenRead] = []
+        self.in_flight = 0  # reads
+        self.hung_up = 0  # reads whose client left before the reply
+        self.connections: set[object] = set()  # addresses that reads came from
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Its base URL, once it has been started."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application(client_max_size=2**26)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/v1/completions", self._completions)
+        app.router.add_post("/v1/chat/completions", self._chat_completions)
+        app.router.add_put("/faults", self._set_faults)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
+        await self._runner.setup()
+        listening = socket.create_server(("127.0.0.1", self.port), backlog=128)
+        self.port = listening.getsockname()[1]
+        await web.SockSite(self._runner, listening).start()
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> FakeEngine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _set_faults(self, request: web.Request) -> web.Response:
+        self.faults = Faults(**await request.json())
+        return web.Response()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self.faults.dead else 200)
+
+    async def _models(self, _: web.Request) -> web.Response:
+        served = {"id": self.faults.model or self.model, "max_model_len": self.max_model_len}
+        return web.json_response({"object": "list", "data": [served]})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        ids = self.tokenizer.encode_like_engine((await request.json())["prompt"])
+        tokens = [token_id + self.faults.other_tokenizer for token_id in ids]
+        return web.json_response({"count": len(tokens), "tokens": tokens})
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        return await self._read(request, body, body["prompt"], chat=False)
+
+    async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
+        body, chat = await request.json(), self.tokenizer.chat
+        system, user = (
+            message["content"].strip() if chat.strips else message["content"] for message in body["messages"]
+        )
+        text = f"{chat.start}{system}{chat.middle}{user}{chat.end}"
+        return await self._read(request, body, self.tokenizer.encode_like_engine(text), chat=True)
+
+    async def _read(
+        self, request: web.Request, body: dict[str, Any], prompt: Sequence[int], *, chat: bool
+    ) -> web.StreamResponse:
+        canvas = self._canvas(body, prompt)
+        if isinstance(canvas, web.Response):
+            return canvas
+        faults = self.faults if len(self.reads) >= self.faults.good_reads else Faults()
+        self.reads.append(SeenRead(tuple(prompt), tuple(canvas), body))
+        assert request.transport is not None
+        peer = request.transport.get_extra_info("peername")
+        if faults.stale and peer in self.connections:
+            return _break(request, reset=faults.stale == "reset")
+        self.connections.add(peer)
+        with self._counted():
+            await asyncio.sleep(3600 if faults.hang else faults.delay_s)
+            if faults.status is not None:
+                return _error(faults.status, "the fault that was asked for")
+            if faults.body == "html":
+                return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
+            count = min(body["max_tokens"], len(canvas), self.max_model_len - len(prompt))
+            rows = rows_of_reply(prompt, canvas, body.get("logprob_token_ids", ()), count, faults.body)
+            reply = json.dumps((chat_reply if chat else completion_reply)(rows, len(prompt))).encode()
+            return await _send(request, reply[: len(reply) // (1 + (faults.body == "truncated"))], faults)
+
+    def _canvas(self, body: Mapping[str, Any], prompt: Sequence[int]) -> Sequence[int] | web.Response:
+        """Return the seed canvas of a read, or what vLLM refuses the request with."""
+        model, served = self.faults.model or self.model, self.faults.canvas or self.canvas
+        size = self.faults.vocabulary_size or self.tokenizer.vocabulary_size
+        labels, extras = body.get("logprob_token_ids", ()), body.get("vllm_xargs", {})
+        if body.get("model", model) != model:
+            return _error(404, f"The model `{body['model']}` does not exist. Valid aliases: {model}.")
+        if len(prompt) >= self.max_model_len:
+            return _error(400, f"This model's maximum context length is {self.max_model_len} tokens.")
+        if labels and not body.get("logprobs"):
+            return _error(400, "logprob_token_ids needs logprobs.")
+        if len(labels) > _MAX_LABEL_IDS:
+            return _error(400, f"logprob_token_ids holds more than {_MAX_LABEL_IDS} ids.")
+        if unknown := [i for i in labels if i >= size]:
+            return _error(400, f"token_id(s) {unknown} are out-of-vocab token ids. Vocabulary size: {size}")
+        if "diffusion_seed_canvas" not in extras or self.faults.no_seeded_reads:
+            return (0,) * served
+        canvas: list[int] = extras["diffusion_seed_canvas"]
+        width = extras.get("diffusion_canvas_length", served)
+        if not 0 < width <= served:
+            return _error(400, "diffusion_canvas_length must be no larger than the served canvas.")
+        if len(canvas) != width:
+            return _error(400, f"diffusion_seed_canvas must hold exactly {width} ids, got {len(canvas)}.")
+        if not all(0 <= i < size for i in canvas):
+            return _error(400, "diffusion_seed_canvas holds an id outside the vocabulary.")
+        return canvas
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.in_flight += 1
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.hung_up += 1
+            raise
+        finally:
+            self.in_flight -= 1
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "code": status}}, status=status)
+
+
+async def _send(request: web.Request, reply: bytes, faults: Faults) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.content_length = len(reply)
+    await response.prepare(request)
+    eighth = -(-len(reply) // 8)
+    for start in range(0, len(reply), eighth):
+        if faults.reset and start:
+            return _break(request, reset=True)
+        await response.write(reply[start : start + eighth])
+        await asyncio.sleep(faults.drip_s)
+    await response.write_eof()
+    return response
+
+
+def _break(request: web.Request, *, reset: bool) -> web.Response:
+    """End the connection under a request, politely or not."""
+    assert request.transport is not None
+    if reset:
+        at_once = struct.pack("ii", 1, 0)
+        request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    request.transport.abort()
+    return web.Response()
+
+
+async def main() -> None:
+    """Serve until killed; the first line of output is the URL."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--port", type=int, default=0)
+    options.add_argument("--model", default="fake")
+    options.add_argument("--canvas", type=int, default=64)
+    options.add_argument("--max-model-len", type=int, default=4096)
+    options.add_argument("--tokenizer", type=load_tokenizer, default=ToyEngineTokenizer(), help="a folder")
+    async with FakeEngine(**vars(options.parse_args())) as engine:
+        print(engine.url, flush=True)  # noqa: T201
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

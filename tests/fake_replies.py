@@ -1,0 +1,79 @@
+"""What the fake engine says: log-probabilities that anybody can recompute, and reply bodies made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+# What may be wrong with a reply of status 200. The last four are values in place of every log-probability.
+BodyFault = Literal[
+    "truncated", "html", "fewer_rows", "missing_id", "wrong_ids", "nan", "inf", "positive", "floor"
+]
+_VALUES = {"nan": float("nan"), "inf": float("inf"), "positive": 0.5, "floor": -9999.0}
+
+Rows = Sequence[tuple[str, dict[str, float]]]
+
+
+def expected_logprob(prompt: Sequence[int], canvas: Sequence[int], token_id: int, position: int) -> float:
+    """Return the log-probability, from -12 to -2, that the fakes give for a token at a canvas position."""
+    text = f"{list(prompt)} {list(canvas)} {token_id} {position}"
+    share = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
+    return -2.0 - 10.0 * share
+
+
+def rows_of_reply(
+    prompt: Sequence[int],
+    canvas: Sequence[int],
+    label_ids: Iterable[int],
+    count: int,
+    fault: BodyFault | None = None,
+) -> Rows:
+    """Return the first `count` rows: the best token's name, and each name with its log-probability.
+
+    A row holds the ids that are asked for and the canvas's own, one of which is the best.
+    """
+    rows = []
+    for position in range(count - (fault == "fewer_rows")):
+        values = {i: expected_logprob(prompt, canvas, i, position) for i in (*label_ids, canvas[position])}
+        best = max(values, key=values.__getitem__)
+        if fault == "missing_id":
+            del values[max(label_ids)]
+        shift = 100_000_000 if fault == "wrong_ids" else 0
+        named = {_name(i + shift): _VALUES.get(fault or "", value) for i, value in values.items()}
+        rows.append((_name(best), named))
+    return rows
+
+
+def completion_reply(rows: Rows, prompt_tokens: int) -> dict[str, Any]:
+    """Return the body of a 200 of `/v1/completions`."""
+    logprobs = {"tokens": [best for best, _ in rows], "top_logprobs": [row for _, row in rows]}
+    return _reply(logprobs, len(rows), prompt_tokens)
+
+
+def chat_reply(rows: Rows, prompt_tokens: int) -> dict[str, Any]:
+    """Return the body of a 200 of `/v1/chat/completions`."""
+    content = [
+        {
+            "token": best,
+            "logprob": row.get(best, 0.0),
+            "top_logprobs": [{"token": token, "logprob": value} for token, value in row.items()],
+        }
+        for best, row in rows
+    ]
+    return _reply({"content": content}, len(rows), prompt_tokens)
+
+
+def _reply(logprobs: dict[str, Any], count: int, prompt_tokens: int) -> dict[str, Any]:
+    return {
+        "choices": [{"index": 0, "logprobs": logprobs, "finish_reason": "length"}],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": count,
+            "prompt_tokens_details": None,
+        },
+    }
+
+
+def _name(token_id: int) -> str:
+    return f"token_id:{token_id}"

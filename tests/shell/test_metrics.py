@@ -1,0 +1,139 @@
+"""Metrics: names with our prefix, numbers that can be trusted, and no label that a caller chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from structured_server.admission import Admission, Weight
+from structured_server.core.questions import Choice, Limits, Noul, Schema, Score
+from structured_server.errors import UpstreamFailed
+from structured_server.metrics import Metrics
+from tests.fake_backend import FakeBackend
+from tests.shell.deciding import Deciding, query, sure, unsure
+from tests.shell.simulated_time import simulated
+
+PREFIX = "structured_server_"
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Scrape, and return every sample by name and labels."""
+    return {
+        " ".join(
+            [sample.name.removeprefix(PREFIX), *(f"{k}={v}" for k, v in sorted(sample.labels.items()))]
+        ): (sample.value)
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def test_every_metric_has_the_prefix_and_says_what_it_is() -> None:
+    families = list(text_string_to_metric_families(Metrics().render().decode()))
+    assert 15 < len(families)
+    assert [] == [family.name for family in families if not family.name.startswith(PREFIX)]
+    assert [] == [family.name for family in families if not family.documentation.endswith(".")]
+    assert Metrics.content_type.startswith("text/plain; version=")
+
+
+def test_two_servers_in_one_process_count_apart() -> None:
+    one, other = Metrics(), Metrics()
+    one.engine_losses.inc()
+    assert (1, 0) == (samples(one)["engine_losses_total"], samples(other)["engine_losses_total"])
+
+
+def test_there_are_no_creation_times_among_the_samples() -> None:
+    metrics = Metrics()
+    metrics.engine_losses.inc()
+    assert [] == [name for name in samples(metrics) if "_created" in name]
+
+
+@simulated
+async def test_permits_and_the_queue_are_read_when_they_are_scraped() -> None:
+    admission, metrics = Admission(Weight(128, 2), max_waiting=4), Metrics()
+    metrics.watch_admission(admission)
+
+    async def hold() -> None:
+        async with admission.permit(Weight(64, 1)):
+            await asyncio.sleep(1)
+
+    def now() -> tuple[float, ...]:
+        said = samples(metrics)
+        return tuple(
+            said[name]
+            for name in ("permits_in_use unit=positions", "permits_in_use unit=reads", "waiting_batches")
+        )
+
+    assert (128, 2) == tuple(samples(metrics)[f"permits unit={unit}"] for unit in ("positions", "reads"))
+    assert (0, 0, 0) == now()
+    tasks = [asyncio.create_task(hold()) for _ in range(3)]
+    await asyncio.sleep(0.5)
+    assert (128, 2, 1) == now()
+    await asyncio.gather(*tasks)
+    assert (0, 0, 0) == now()
+
+
+@simulated
+async def test_a_decision_is_counted_with_each_of_its_answers() -> None:
+    limits = Limits(min_top_probability=0.9)
+    schema = Schema(
+        (
+            ("a", Noul("So?")),
+            ("b", Noul("So?", limits=limits)),
+            ("c", Choice("Which?", (("networking", None), ("compute", None)), limits=limits)),
+            ("d", Score("How?", ("low", "high"))),
+        )
+    )
+    deciding = Deciding(FakeBackend(logprob=unsure))
+    await deciding.driver.decide(query(schema=schema, samples=1))
+    said = samples(deciding.metrics)
+    assert 1 == said["decisions_total extended=false"]
+    assert {
+        "answers_total status=decided type=noul": 1,
+        "answers_total status=abstained type=noul": 1,
+        "answers_total status=abstained type=choice": 1,
+        "answers_total status=decided type=score": 1,
+    } == {name: value for name, value in said.items() if name.startswith("answers_total")}
+    assert 2 == said["normalized_entropy_count type=noul"]
+    assert 2 == said["normalized_entropy_sum type=noul"]
+    assert 4 == said["label_mass_count"]
+    assert 0 == said["skipped_extra_reads_total"]
+
+
+@simulated
+async def test_extended_decisions_and_skipped_reads_are_told_apart() -> None:
+    deciding = Deciding(FakeBackend(logprob=unsure))
+    await deciding.driver.decide(query())
+    deciding.backend.failures = {3: UpstreamFailed("it broke.")}
+    await deciding.driver.decide(query())
+    deciding.backend.logprob = sure
+    await deciding.driver.decide(query())
+    said = samples(deciding.metrics)
+    assert (1, 2) == (said["decisions_total extended=true"], said["decisions_total extended=false"])
+    assert 1 == said["skipped_extra_reads_total"]
+    assert 1 == said["upstream_errors_total kind=failed"]
+    assert (3, 3) == (said["reads_total kind=first"], said["reads_total kind=extra"])
+
+
+@simulated
+async def test_a_label_mass_that_the_engine_hides_is_not_counted_as_none() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure))
+    decision = (await deciding.driver.decide(query())).decision
+    answer = decision.answers["urgent"]
+    hidden = replace(answer, distribution=replace(answer.distribution, label_mass=None))
+    metrics = Metrics()
+    metrics.observe(replace(decision, answers={"urgent": hidden}))
+    assert (1, 0) == tuple(
+        samples(metrics)[name] for name in ("answers_total status=decided type=noul", "label_mass_count")
+    )
+
+
+@simulated
+async def test_nothing_that_a_caller_wrote_is_in_the_metrics() -> None:
+    secrets = ("zebra", "quagga")
+    schema = Schema(((secrets[0], Noul(f"Is it a {secrets[1]}?", true=secrets[0])),))
+    deciding = Deciding(FakeBackend(logprob=unsure))
+    await deciding.driver.decide(query(schema=schema, state=f"no {secrets[0]}, no {secrets[1]}"))
+    text = deciding.metrics.render().decode()
+    assert [] == [secret for secret in secrets if secret in text]
