@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,11 +69,25 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Lap:
-    """Seconds that one group spent waiting for permits, and waiting for the engine."""
+    """Seconds that one group spent waiting for permits, and waiting for the engine.
 
+    `own` bounds what the whole decision asks for at once to what there is, so that on an idle server none is
+    too large to be served.
+    """
+
+    own: Admission
     queue: float = 0.0
     engine: float = 0.0
     last_batch: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The reads of a part of a batch, with its seconds in the queue and at the engine."""
+
+    reads: list[Read]
+    queue: float
+    engine: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +131,8 @@ class Driver:
         deadline = asyncio.get_running_loop().time() + query.deadline_s
         compiled = self._compile(query.schema, query.options, self._backend.capabilities)
         jobs, state_tokens = await self._prepare(compiled, query)
-        laps = [_Lap() for _ in jobs]
+        own = Admission(self._admission.capacity, max_waiting=sys.maxsize)
+        laps = [_Lap(own) for _ in jobs]
         try:
             async with asyncio.timeout_at(deadline):
                 readings = await together(
@@ -223,28 +239,30 @@ class Driver:
     async def _perform(self, batch: Batch, lap: _Lap) -> list[Read]:
         """Perform a batch, cut into pieces that the capacity covers."""
         pieces = _pieces(batch.requests, self._admission.capacity)
-        replies = await together([self._perform_piece(piece, batch.extra, lap) for piece in pieces])
-        return [read for reply in replies for read in reply]
+        done = await together([self._perform_piece(piece, batch.extra, lap.own) for piece in pieces])
+        lap.queue += max(piece.queue for piece in done)
+        lap.last_batch = max(piece.engine for piece in done)
+        lap.engine += lap.last_batch
+        return [read for piece in done for read in piece.reads]
 
-    async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, lap: _Lap) -> list[Read]:
+    async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, own: Admission) -> _Piece:
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        weight = _weight(piece)
         try:
-            async with self._admission.permit(_weight(piece), extra=extra):
-                started = loop.time()
-                reads = await self._backend.read(piece)
-                ended = loop.time()
+            async with own.permit(weight):
+                asked = loop.time()
+                async with self._admission.permit(weight, extra=extra):
+                    started = loop.time()
+                    reads = await self._backend.read(piece)
+                    ended = loop.time()
         except UpstreamError as error:
             self._metrics.upstream_errors.labels(error.kind).inc()
             raise
-        lap.queue += started - asked
-        lap.engine += ended - started
-        lap.last_batch = ended - started
         kind = "extra" if extra else "first"
         self._metrics.reads.labels(kind).inc(len(piece))
         self._metrics.batch_seconds.labels(kind).observe(ended - started)
         self._metrics.queue_seconds.observe(started - asked)
-        return reads
+        return _Piece(reads, started - asked, ended - started)
 
 
 def _weight(requests: Sequence[ReadRequest]) -> Weight:

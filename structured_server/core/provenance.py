@@ -21,7 +21,8 @@ def question_set_id(schema: Schema) -> str:
 def fingerprint(schema: Schema, plan: Plan, policy: ReadPolicy, surroundings: Sequence[str]) -> str:
     """Return a short digest of all that moves numbers.
 
-    `surroundings` names what lies outside the request: backend, model, its revision, tokenizer.
+    `surroundings` names what lies outside the request: backend, model, its revision, tokenizer. The state and
+    the caller's seed are not in it: they are what is read, and with what noise.
     """
     groups = [(group.identifiers, group.canvas.width) for group in plan.groups]
     return (

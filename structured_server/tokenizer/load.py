@@ -49,7 +49,9 @@ def load_tokenizer(source: str, *, revision: str | None = None) -> LoadedTokeniz
     try:
         return _load(source, revision)
     except TokenizerError as error:
-        raise TokenizerError(f"tokenizer {source}: {error.message}", hint=error.hint) from error
+        known = source in error.message
+        message = error.message if known else f"tokenizer {source}: {error.message}"
+        raise TokenizerError(message, hint=error.hint) from error
 
 
 def _load(source: str, revision: str | None) -> LoadedTokenizer:

@@ -12,14 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from structured_server.core.decision import ReadPolicy
+from structured_server.core.decision import MAX_DRAWS, ReadPolicy
 from structured_server.core.plan import Isolate, ReadOptions, located
 from structured_server.core.prompt import Layout
 from structured_server.core.questions import Choice, Limits, Noul, Question, Schema, Score
 from structured_server.core.template import Keys, TemplateStyle
 from structured_server.errors import InvalidQuestion, InvalidRequest
 
-MAX_SAMPLES = 32
 MAX_DEADLINE_MS = 600_000
 
 
@@ -38,9 +37,9 @@ def _state(value: Any) -> Any:
 def _samples(value: Any) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
-    if type(value) is int and 1 <= value <= MAX_SAMPLES:
+    if type(value) is int and 1 <= value <= MAX_DRAWS:
         return value
-    raise PydanticCustomError("samples", f'must be "auto" or a whole number from 1 to {MAX_SAMPLES}')
+    raise PydanticCustomError("samples", f'must be "auto" or a whole number from 1 to {MAX_DRAWS}')
 
 
 _ANY_OF = [{"type": "string"}, {"type": "object"}, {"type": "array"}]
@@ -49,7 +48,7 @@ Text = Annotated[Any, PlainValidator(_text_like), WithJsonSchema({"anyOf": [*_AN
 Samples = Annotated[
     int | Literal["auto"],
     PlainValidator(_samples),
-    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_SAMPLES}]}),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_DRAWS}]}),
 ]
 Aliases = dict[str, str]
 
@@ -193,7 +192,7 @@ def _question(name: str, given: NoulIn | ChoiceIn | ScoreIn) -> Question:
 def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
     instructions = _text_or_none(given.instructions, ("instructions",))
     limits = Limits(**given.abstain.model_dump())
-    aliases = tuple(given.aliases.items())
+    aliases = tuple(sorted(given.aliases.items()))
     if isinstance(given, NoulIn):
         criteria = given.criteria or NoulCriteria()
         return Noul(

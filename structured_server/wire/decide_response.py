@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import structured_server
-from structured_server.core.decision import Answer, Decision
+from structured_server.core.answers import Answer
+from structured_server.core.decision import Decision
 from structured_server.core.distribution import choice_confidence, score_confidence
 from structured_server.core.provenance import METHOD
 from structured_server.core.questions import Noul, Score

@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structured_server.core import distribution as d
+from structured_server.core.answers import LOW_LABEL_MASS, Answer, Reason
 from structured_server.core.decision import (
     EXTRA_DRAWS,
-    LOW_LABEL_MASS,
     MAX_DRAWS,
-    Answer,
     Batch,
     Decision,
     GroupReading,
     ReadPolicy,
     ReadsSkipped,
-    Reason,
     Reply,
     conclude,
     read_group,

@@ -321,7 +321,7 @@ async def test_a_cancelled_decision_leaves_nothing_behind() -> None:
     tasks = [asyncio.create_task(deciding.driver.decide(query(isolate="all"))) for _ in range(3)]
     await asyncio.sleep(1)
     assert 2 == deciding.backend.in_flight
-    assert 7 == deciding.admission.waiting
+    assert 4 == deciding.admission.waiting  # no decision asks for more at once than there is
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -412,3 +412,25 @@ async def read_once(deciding: Deciding, state: str) -> ReadRequest:
     """Return the read that a state and the usual questions come to."""
     await deciding.driver.decide(query(state=state, samples=1))
     return deciding.backend.batches[0][0]
+
+
+# Large decisions
+
+
+@simulated
+async def test_a_decision_of_any_size_is_served_by_an_idle_server_in_turns() -> None:
+    """It asks for no more at once than there is, so it never fills the line by itself."""
+    deciding = Deciding(FakeBackend(logprob=sure, delay_s=1), capacity=Weight(64, 4), max_waiting=0)
+    many = Schema(tuple((f"q{index}", Noul(f"Is it {index}?")) for index in range(100)))
+    outcome = await deciding.driver.decide(query(schema=many, isolate="all", deadline_s=1000))
+    assert 100 == len(outcome.decision.answers)
+    assert 0 == outcome.queue_ms
+    assert deciding.idle
+
+
+@simulated
+async def test_more_draws_than_there_is_room_for_are_served_by_an_idle_server_in_turns() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure, delay_s=1), capacity=Weight(64, 4), max_waiting=0)
+    outcome = await deciding.driver.decide(query(samples=32, deadline_s=1000))
+    assert {32} == {answer.draws for answer in outcome.decision.answers.values()}
+    assert 0 == outcome.queue_ms

@@ -123,10 +123,15 @@ async def test_extra_reads_that_would_miss_the_deadline_are_not_sent(first_s: fl
 
 @simulated
 async def test_extra_reads_that_find_the_queue_full_are_given_up() -> None:
-    deciding = Deciding(FakeBackend(logprob=unsure, delay_s=1), capacity=Weight(64, 2), max_waiting=0)
-    outcome = await deciding.driver.decide(query())
-    assert "the queue for more reads was full." == reason(outcome)
+    deciding = Deciding(FakeBackend(logprob=unsure, delay_s=1), capacity=Weight(64, 1))
+    uncertain = asyncio.create_task(deciding.driver.decide(query()))
+    await asyncio.sleep(0.5)
+    others = [asyncio.create_task(deciding.driver.decide(query(samples=1))) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    deciding.admission.max_waiting = 1  # one of the others, once the first read is done
+    assert "the queue for more reads was full." == reason(await uncertain)
     assert 1 == now()
+    await asyncio.gather(*others)
     assert deciding.idle
 
 
