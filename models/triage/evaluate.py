@@ -276,8 +276,8 @@ def report(figures: Mapping[str, Any]) -> str:
         "# Evaluation of the embedded model",
         "",
         f"Written by `evaluate.py` from {counts['clear']} clear and {counts['ambiguous']} ambiguous texts "
-        f"and {counts['no cue']} without a cue, none of which was trained on. Four draws are averaged; extension",
-        "looks at the first.",
+        f"and {counts['no cue']} without a cue, none of which was trained on. Four draws are averaged;",
+        "extension looks at the first.",
         "",
         "| condition | wanted | found | holds |",
         "|---|---|---|---|",
