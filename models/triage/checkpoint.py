@@ -13,9 +13,14 @@ from transformers import (
     DiffusionGemmaTextConfig,
     Gemma4VisionConfig,
 )
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
+    DiffusionGemmaGenerationConfig,
+    EntropyBoundSamplerConfig,
+)
 
 CANVAS = 64
 LONGEST = 4096
+PAD, EOS, BOS, TURN_CLOSE = 0, 1, 2, 106  # where tokenizer.py, like Gemma 4, has them
 IMAGE_TOKENS = (94, 95, 96)  # unused entries: the class wants three
 
 
@@ -73,6 +78,18 @@ def to_transformers(net: Net) -> DiffusionGemmaForBlockDiffusion:
 def save(net: Net, folder: Path) -> None:
     """Write the checkpoint's config and weights (fp16, which holds every value exactly once rounded)."""
     model = to_transformers(net)
+    model.generation_config = DiffusionGemmaGenerationConfig(
+        max_new_tokens=CANVAS,
+        max_denoising_steps=48,
+        t_min=0.4,
+        t_max=0.8,
+        stability_threshold=1,
+        confidence_threshold=0.005,
+        sampler_config=EntropyBoundSamplerConfig(entropy_bound=0.1),
+        pad_token_id=PAD,
+        eos_token_id=[EOS, TURN_CLOSE],
+        bos_token_id=BOS,
+    )
     model.half()
     model.config.dtype = "float16"
     model.save_pretrained(folder)
