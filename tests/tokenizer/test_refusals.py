@@ -16,10 +16,10 @@ from tests.tokenizer.folders import edit
 
 
 def message(folder: Path) -> str:
-    """Load a folder that must be refused, and return why."""
+    """Load a folder that must be refused, and return why; the folder is named first."""
     with pytest.raises(TokenizerError) as error:
         load_tokenizer(str(folder))
-    return error.value.message
+    return error.value.message.removeprefix(f"tokenizer {folder}: ")
 
 
 def test_ids_with_a_hole_of_millions_are_refused(gemma_like: Path) -> None:

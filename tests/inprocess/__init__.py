@@ -1,0 +1,1 @@
+"""Tests of the transformers backend that need neither torch nor a model; those that do are in `real`."""
