@@ -1,4 +1,4 @@
-"""The embedded model three ways: ONNX Runtime, transformers and a real vLLM give the same log-probabilities."""
+"""The embedded model three ways: ONNX Runtime, transformers and vLLM give the same log-probabilities."""
 
 from __future__ import annotations
 
