@@ -12,8 +12,8 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: run
-run: install engine ## Start the engine and the server, and print the decisions of the eight incidents
-	$(PYTHON) -m examples.incident_triage.run
+run: install ## Start the server with the embedded model, and print the decisions of the eight incidents
+	$(VENV)/bin/structured-server demo
 
 .PHONY: test
 test: check engine tokenizer ## Run all checks and all tests, those on the real engine included

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
+from structured_server.core.answers import DecisionWarning
 from structured_server.core.decision import (
     Batch,
     Decision,
@@ -99,8 +100,13 @@ class _Compiled:
     overheads: tuple[int, ...]
 
 
+def no_caveats(_: Schema) -> Sequence[DecisionWarning]:
+    """Return nothing: most models need no warning whatever they are asked."""
+    return ()
+
+
 class Driver:
-    """Decides queries with one backend."""
+    """Decides queries with one backend. Each decision warns of what `caveats` finds in its questions."""
 
     def __init__(
         self,
@@ -110,12 +116,14 @@ class Driver:
         metrics: Metrics,
         *,
         surroundings: Sequence[str] = (),
+        caveats: Callable[[Schema], Sequence[DecisionWarning]] = no_caveats,
     ) -> None:
         self._backend = backend
         self._tokenizer = tokenizer
         self._admission = admission
         self._metrics = metrics
         self._surroundings = (backend.name, tokenizer.fingerprint, *surroundings)
+        self._caveats = caveats
         self._compile = lru_cache(maxsize=PLANS_KEPT)(self._compile_anew)
 
     async def decide(self, query: Query) -> Outcome:
@@ -147,6 +155,7 @@ class Driver:
                 hint="Raise deadline_ms, or send fewer requests at a time.",
             ) from None
         decision = conclude(query.schema, compiled.plan, readings, self._tokenizer.token_text)
+        decision = replace(decision, warnings=(*self._caveats(query.schema), *decision.warnings))
         self._metrics.observe(decision)
         return Outcome(
             decision=decision,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from ipaddress import ip_address
 from typing import Any, Literal, get_args
 
 from structured_server.core.plan import Scaffold
@@ -14,12 +16,21 @@ from structured_server.errors import SettingsError
 PREFIX = "STRUCTURED_SERVER_"
 CLIENT_VARIABLES = frozenset({f"{PREFIX}URL", f"{PREFIX}TOKEN", f"{PREFIX}TIMEOUT"})
 
+BackendName = Literal["vllm", "embedded", "transformers"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 PromptTransport = Literal["completions", "chat"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 WIDTH_STEP = 16
 WIDEST_CANVAS = 256
+WIDEST_EMBEDDED = 64
 LAST_PORT = 65_535
+
+_SERVICE_LINK = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+DEFAULT_ENTROPY_THRESHOLD = 0.1
+PLATFORMS = {"K_SERVICE": "in Cloud Run", "KUBERNETES_SERVICE_HOST": "in Kubernetes"}
+"""Variables that platforms set in every container."""
 
 
 def _setting(help_text: str, default: Any = None) -> Any:
@@ -30,13 +41,30 @@ def _setting(help_text: str, default: Any = None) -> Any:
 class Settings:
     """How to serve. Refuses what cannot work."""
 
-    upstream: str = _setting("Base URL of the vLLM server, with or without /v1.")
-    model: str = _setting("The model's name on that server (its --served-model-name).")
+    backend: BackendName | None = _setting(
+        "What reads: a vLLM server, the demo model in this package, or transformers in this process. "
+        "Default: vllm, if --upstream is given."
+    )
+    upstream: str = _setting("Base URL of the vLLM server, with or without /v1.", "")
+    model: str = _setting(
+        "The model's name on that server (its --served-model-name); for transformers its folder or hub id.",
+        "",
+    )
     tokenizer: str = _setting("Folder or hub id of the model's tokenizer. Default: the model's name.", "")
     tokenizer_revision: str = _setting("Revision of a tokenizer from the hub.", "")
-    model_revision: str = _setting("Revision of the model, for provenance in answers.", "")
+    model_revision: str = _setting(
+        "Revision of the model, for provenance in answers; for transformers also the one to load.", ""
+    )
     canvas: int = _setting(
         "The widest canvas in tokens: a multiple of 16, at most what the engine serves.", 64
+    )
+    device: str = _setting(
+        "For transformers: cpu, cuda, cuda:1 and so on; auto takes a GPU if one is there.", "auto"
+    )
+    dtype: Dtype = _setting("For transformers: the numbers to compute with.", "auto")
+    threads: int = _setting("For the embedded model: threads of one read.", 2)
+    allow_demo_model: bool = _setting(
+        "Serve the embedded model in Cloud Run, in Kubernetes or beyond this machine too.", False
     )
     host: str = _setting("Address to listen on.", "127.0.0.1")
     port: int = _setting("Port to listen on; 0 takes a free one.", 8080)
@@ -52,7 +80,10 @@ class Settings:
     lead_read: bool = _setting(
         "Send the first of several draws ahead, to fill the engine's prefix cache.", False
     )
-    entropy_threshold: float = _setting("Entropy in nats above which samples=auto reads again.", 0.1)
+    entropy_threshold: float | None = _setting(
+        f"Entropy in nats above which samples=auto reads again. Default: {DEFAULT_ENTROPY_THRESHOLD}; "
+        "the embedded model has its own."
+    )
     deadline_ms: int = _setting("Deadline of requests that name none.", 8000)
     read_timeout_ms: int = _setting("How long one read may take at the engine.", 30_000)
     max_positions: int = _setting(
@@ -67,12 +98,7 @@ class Settings:
     log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
 
     def __post_init__(self) -> None:
-        if not self.upstream:
-            raise SettingsError("serve needs --upstream URL, the address of the vLLM server.")
-        if not self.upstream.startswith(("http://", "https://")):
-            raise SettingsError(f"--upstream must start with http:// or https://, got {self.upstream!r}.")
-        if not self.model:
-            raise SettingsError("serve needs --model NAME, the engine's --served-model-name.")
+        self._settle_backend()
         if self.canvas % WIDTH_STEP or not WIDTH_STEP <= self.canvas <= WIDEST_CANVAS:
             raise SettingsError(
                 f"--canvas must be a multiple of {WIDTH_STEP} up to {WIDEST_CANVAS}, got {self.canvas}."
@@ -83,12 +109,13 @@ class Settings:
             )
         if self.max_positions < self.canvas:
             raise SettingsError(f"--max-positions must be at least --canvas ({self.canvas}).")
-        for name in ("deadline_ms", "read_timeout_ms", "max_reads", "max_body_bytes"):
+        for name in ("deadline_ms", "read_timeout_ms", "max_reads", "max_body_bytes", "threads"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"--{flag(name)} must be at least 1, got {getattr(self, name)}.")
         for name in ("max_waiting", "entropy_threshold", "port"):
-            if not getattr(self, name) >= 0:  # NaN is refused too
-                raise SettingsError(f"--{flag(name)} must not be negative, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and not value >= 0:  # NaN is refused too
+                raise SettingsError(f"--{flag(name)} must not be negative, got {value}.")
         if self.port > LAST_PORT:
             raise SettingsError(f"--port must be at most {LAST_PORT}, got {self.port}.")
 
@@ -96,6 +123,35 @@ class Settings:
     def tokenizer_source(self) -> str:
         """The folder or hub id to load the tokenizer from."""
         return self.tokenizer or self.model
+
+    def _settle_backend(self) -> None:
+        """Choose vllm where only an upstream is given, and refuse what does not belong to the backend."""
+        if not self.backend:
+            if not self.upstream:
+                raise SettingsError(
+                    "serve needs to know what reads: add --upstream URL for a vLLM server, or "
+                    "--backend embedded for the demo model, or --backend transformers --model DIR."
+                )
+            object.__setattr__(self, "backend", "vllm")
+        if self.backend != "vllm" and self.upstream:
+            raise SettingsError(f"--upstream is not for --backend {self.backend}: leave one of them out.")
+        if self.backend == "embedded":
+            for name in ("model", "tokenizer"):
+                if getattr(self, name):
+                    raise SettingsError(f"--backend embedded has its own {name}: leave --{name} out.")
+            if self.canvas > WIDEST_EMBEDDED:
+                raise SettingsError(
+                    f"--canvas must be at most {WIDEST_EMBEDDED} with --backend embedded, got {self.canvas}."
+                )
+        elif self.backend == "transformers":
+            if not self.model:
+                raise SettingsError("--backend transformers needs --model, the model's folder or hub id.")
+        elif not self.upstream:
+            raise SettingsError("--backend vllm needs --upstream URL, the address of the vLLM server.")
+        elif not self.upstream.startswith(("http://", "https://")):
+            raise SettingsError(f"--upstream must start with http:// or https://, got {self.upstream!r}.")
+        elif not self.model:
+            raise SettingsError("serve needs --model NAME, the engine's --served-model-name.")
 
 
 def flag(name: str) -> str:
@@ -110,8 +166,20 @@ def variable(name: str) -> str:
 
 def choices(annotation: str) -> tuple[str, ...]:
     """Return what a field of this annotation may hold, () where anything."""
-    found: Any = globals().get(annotation)
+    found: Any = globals().get(annotation.removesuffix(" | None"))
     return get_args(found)
+
+
+def service_links(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that Kubernetes itself sets for a Service of this program's name.
+
+    STRUCTURED_SERVER_PORT is one of them where it holds an address, and ours where it holds a number.
+    """
+    return [
+        name
+        for name, value in environ.items()
+        if _SERVICE_LINK.fullmatch(name) and (name != variable("port") or "://" in value)
+    ]
 
 
 def refuse_unknown(environ: Mapping[str, str]) -> None:
@@ -128,3 +196,28 @@ def refuse_unknown(environ: Mapping[str, str]) -> None:
                 f"the environment variable {name} is no setting."
                 + (f" Did you mean {near[0]}?" if near else "")
             )
+
+
+def refuse_demo_model(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Refuse to serve the embedded model where somebody may rely on it, unless that was asked for.
+
+    Raises:
+        SettingsError: saying where, and what to add.
+    """
+    if settings.backend != "embedded" or settings.allow_demo_model:
+        return
+    places = [place for name, place in PLATFORMS.items() if environ.get(name)]
+    if not _is_loopback(settings.host):
+        places.append(f"on {settings.host}")
+    if places:
+        raise SettingsError(
+            f"the embedded model is a demonstration, and this would serve it {' and '.join(places)}: "
+            "add --allow-demo-model if that is meant, or --upstream URL for a real one."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

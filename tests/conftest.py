@@ -12,10 +12,11 @@ from tests.engine import server
 from tests.engine.server import Engine, Oracle
 from tests.gemma import diffusion_gemma_tokenizer
 
-REAL = (Path(__file__).parent / "engine", Path(__file__).parent / "e2e")
+HERE = Path(__file__).parent
+REAL = (HERE / "engine", HERE / "e2e", HERE / "inprocess" / "real")
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the real engine, give it time for a start, and put what ends the shared one last."""
     for item in items:

@@ -57,6 +57,9 @@ class Settings:
 
     steps: int
     seed: int
+    start: Path | None = None  # weights of an earlier run to go on from
+    rate: float = 1.0  # of the learning rates at the beginning
+    ambiguous: float = 0.0  # share of texts that two teams share, beside those that come up anyway
 
 
 class Words:
@@ -95,20 +98,24 @@ class Words:
 class Texts:
     """Draws texts: written ones in many voices, composed ones, ones that say nothing."""
 
-    def __init__(self, choose: random.Random) -> None:
+    def __init__(self, choose: random.Random, ambiguous: float) -> None:
         written = texts.training()
         new = [each for each in written if "sentiment" in each.targets]
         self._labelled = [each for each in new if each.has_cue]
         self._first = [each for each in written if each.has_cue and "sentiment" not in each.targets]
         self._empty = [each for each in written if not each.has_cue]
         self._empty_labelled = [each for each in new if not each.has_cue]
+        self._shared = [each for each in self._labelled if not each.is_clear]
+        self._ambiguous = ambiguous
         self._choose = choose
 
     def draw(self, *, labelled: bool) -> tuple[Example, str]:
         """Return a text, as varied, and the text it came from. With `labelled` every question has a label."""
         choose = self._choose
         kind = choose.random()
-        if kind < 0.14:
+        if choose.random() < self._ambiguous:
+            example = choose.choice(self._shared)
+        elif kind < 0.14:
             example = choose.choice(self._empty_labelled if labelled else self._empty)
         elif labelled or kind < 0.60:
             example = choose.choice(self._labelled)
@@ -145,11 +152,11 @@ class Batches:
     """Makes batches for ever."""
 
     def __init__(
-        self, tokenizer: LoadedTokenizer, words: Words, vectors: dict[str, np.ndarray], seed: int
+        self, tokenizer: LoadedTokenizer, words: Words, vectors: dict[str, np.ndarray], settings: Settings
     ) -> None:
         self._tokenizer, self._words, self._vectors = tokenizer, words, vectors
-        self._choose = random.Random(seed)
-        self._texts = Texts(self._choose)
+        self._choose = random.Random(settings.seed)
+        self._texts = Texts(self._choose, settings.ambiguous)
         self._mean = np.mean(list(vectors.values()), 0)
         self._close = len(tokenizer.encode_prompt([])) or 0
         end = tokenizer.chat.end
@@ -306,9 +313,11 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     spellings = [tokenizer.token_text(i) for i in range(tokenizer.vocabulary_size)]
     start = teacher.start_embeddings(spellings, net.shape.hidden, seed=settings.seed)
     initialise(net, start)
+    if settings.start is not None:
+        net.load_state_dict(torch.load(settings.start, weights_only=True))
     origins = [each.text for each in texts.training()]
     vectors = dict(zip(origins, teacher.embed(origins), strict=True))
-    batches = iter(Batches(tokenizer, Words(tokenizer, start), vectors, settings.seed))
+    batches = iter(Batches(tokenizer, Words(tokenizer, start), vectors, settings))
     head = torch.nn.Linear(net.shape.hidden, teacher.WIDTH)
     embedding = net.embed_tokens.weight
     others = [each for each in net.parameters() if each is not embedding] + list(head.parameters())
@@ -321,12 +330,14 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     progress = tqdm(range(1, settings.steps + 1), unit="step", mininterval=5)
     for step in progress:
         done = step / settings.steps
-        scale = min(1, step / WARM_UP) * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))
+        cooling = FLOOR + (settings.rate - FLOOR) * 0.5 * (1 + math.cos(math.pi * done))
+        scale = min(1, step / WARM_UP) * cooling
         for group, rate in zip(optimizer.param_groups, (EMBEDDING_RATE, RATE), strict=True):
             group["lr"] = rate * scale
         with torch.autocast("cpu", torch.bfloat16):
             cross, entropy, distance = losses(net, head, next(batches))
-        (cross + distance * (1.0 if done < 0.6 else 0.4)).backward()
+        taught = 1.0 if done < 0.6 and settings.start is None else 0.4
+        (cross + taught * distance).backward()
         torch.nn.utils.clip_grad_norm_([*others, embedding], 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -368,10 +379,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path, metavar="NET", help="go on from an earlier run's net.pt")
+    parser.add_argument("--rate", type=float, default=1.0, help="share of the learning rate to begin with")
+    parser.add_argument("--ambiguous", type=float, default=0.0, help="share of texts of two teams to add")
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    train(Settings(arguments.steps, arguments.seed), arguments.checkpoint, arguments.out)
+    settings = Settings(arguments.steps, arguments.seed, arguments.start, arguments.rate, arguments.ambiguous)
+    train(settings, arguments.checkpoint, arguments.out)
 
 
 if __name__ == "__main__":

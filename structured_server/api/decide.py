@@ -38,14 +38,13 @@ async def decide(request: Request, service: Service) -> Response:
     except Unavailable as error:
         service.metrics.refused.labels(error.code).inc()
         raise
-    settings = service.settings
     return json_response(
         render(
             outcome,
             identifier=f"dec_{secrets.token_hex(8)}",
-            model=settings.model,
+            model=service.model,
             backend=service.backend.name,
-            model_revision=settings.model_revision or None,
+            model_revision=service.model_revision,
             metadata=asked.metadata,
         )
     )
@@ -59,14 +58,13 @@ def _parse(body: bytes) -> DecideRequest:
 
 
 def _query(asked: DecideRequest, service: Service) -> Query:
-    settings = service.settings
-    if asked.model is not None and asked.model != settings.model:
+    if asked.model is not None and asked.model != service.model:
         raise UnknownModel(
             "names a model that is not served here.",
             path=("model",),
-            hint=f"This server has {settings.model}.",
+            hint=f"This server has {service.model}.",
         )
-    deadline_ms = settings.deadline_ms if asked.deadline_ms is None else asked.deadline_ms
+    deadline_ms = service.settings.deadline_ms if asked.deadline_ms is None else asked.deadline_ms
     return Query(
         schema=asked.schema_of_questions(),
         state=asked.state_text(),

@@ -44,8 +44,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
 
     from structured_server import logs
     from structured_server.api.app import create_app
-    from structured_server.api.service import assemble, vllm_backend
-    from structured_server.tokenizer import load_tokenizer
+    from structured_server.api.service import build
 
     class Server(uvicorn.Server):
         """A server that sends the placeholder away once it accepts connections itself."""
@@ -56,10 +55,8 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
 
     logs.configure(settings.log_level)
     placeholder.enter("tokenizer")
-    tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
-    app = create_app(assemble(settings, tokenizer, vllm_backend(settings, tokenizer)))
     config = uvicorn.Config(
-        app,
+        create_app(build(settings)),
         loop="uvloop",
         http="httptools",
         access_log=False,

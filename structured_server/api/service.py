@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
-from structured_server.backends.vllm import EngineTokenizer, VllmBackend
 from structured_server.core.decision import ReadPolicy
 from structured_server.core.plan import ReadOptions
 from structured_server.core.tokens import Tokenizer
-from structured_server.driver import Driver
+from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
 from structured_server.metrics import Metrics
 from structured_server.readiness import ReadinessMonitor
-from structured_server.settings import Settings
+from structured_server.settings import DEFAULT_ENTROPY_THRESHOLD, Settings
+from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
+
+# Backends are imported where one is wanted: they bring much along.
+if TYPE_CHECKING:
+    from structured_server.backends.embedded import DemoModel
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the routes use."""
+    """What the routes use. `model` is the name that answers carry, with its revision where one is known."""
 
     settings: Settings
+    model: str
+    model_revision: str | None
     backend: Backend
     driver: Driver
     readiness: ReadinessMonitor
@@ -30,26 +37,41 @@ class Service:
     read_policy: ReadPolicy
 
 
-def vllm_backend(settings: Settings, tokenizer: EngineTokenizer) -> VllmBackend:
-    """Return the backend that the settings name. Nothing is connected yet."""
-    return VllmBackend(
-        settings.upstream,
-        model=settings.model,
-        tokenizer=tokenizer,
-        canvas=settings.canvas,
-        transport=settings.prompt_transport,
-        read_timeout_s=settings.read_timeout_ms / 1000,
-    )
+def build(settings: Settings) -> Service:
+    """Load the tokenizer and put the server together. The backend is not connected or loaded yet.
+
+    Raises:
+        SettingsError: the settings ask for what is not installed, or what this tokenizer does not have.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+    if settings.backend == "embedded":
+        from structured_server.backends.embedded import EmbeddedBackend, load_demo_model
+
+        demo = load_demo_model()
+        tokenizer = load_tokenizer(str(demo.folder))
+        backend = EmbeddedBackend(
+            demo.weights, tokenizer=tokenizer, canvas=settings.canvas, threads=settings.threads
+        )
+        return assemble(settings, tokenizer, backend, demo)
+    tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
+    return assemble(settings, tokenizer, _backend(settings, tokenizer))
 
 
-def assemble(settings: Settings, tokenizer: Tokenizer, backend: Backend) -> Service:
-    """Put a server together.
+def assemble(
+    settings: Settings, tokenizer: Tokenizer, backend: Backend, demo: DemoModel | None = None
+) -> Service:
+    """Put a server together. The demo model has a name, an entropy threshold and caveats of its own.
 
     Raises:
         SettingsError: the settings ask for what this tokenizer does not have.
     """
     if settings.slot_fill == "mask" and tokenizer.mask is None:
         raise SettingsError("--slot-fill mask needs a tokenizer with a mask token; this one has none.")
+    model = demo.name if demo else settings.model
+    model_revision = demo.revision if demo else settings.model_revision
+    threshold = settings.entropy_threshold
+    if threshold is None:
+        threshold = demo.entropy_threshold if demo else DEFAULT_ENTROPY_THRESHOLD
     metrics = Metrics()
     admission = Admission(
         Weight(settings.max_positions, settings.max_reads), max_waiting=settings.max_waiting
@@ -57,16 +79,44 @@ def assemble(settings: Settings, tokenizer: Tokenizer, backend: Backend) -> Serv
     metrics.watch_admission(admission)
     return Service(
         settings=settings,
+        model=model,
+        model_revision=model_revision or None,
         backend=backend,
         driver=Driver(
             backend,
             tokenizer,
             admission,
             metrics,
-            surroundings=(settings.model, settings.model_revision, settings.prompt_transport),
+            surroundings=(model, model_revision, settings.prompt_transport),
+            caveats=demo.caveats if demo else no_caveats,
         ),
         readiness=ReadinessMonitor(backend, metrics),
         metrics=metrics,
         read_options=ReadOptions(scaffold=settings.scaffold, slot_fill=settings.slot_fill),
-        read_policy=ReadPolicy(entropy_threshold=settings.entropy_threshold, lead=settings.lead_read),
+        read_policy=ReadPolicy(entropy_threshold=threshold, lead=settings.lead_read),
+    )
+
+
+def _backend(settings: Settings, tokenizer: LoadedTokenizer) -> Backend:
+    """Return the backend that the settings name, for a model of the caller's."""
+    if settings.backend == "transformers":
+        from structured_server.backends.transformers import TransformersBackend
+
+        return TransformersBackend(
+            settings.model,
+            tokenizer=tokenizer,
+            canvas=settings.canvas,
+            device=settings.device,
+            dtype=settings.dtype,
+            revision=settings.model_revision or None,
+        )
+    from structured_server.backends.vllm import VllmBackend
+
+    return VllmBackend(
+        settings.upstream,
+        model=settings.model,
+        tokenizer=tokenizer,
+        canvas=settings.canvas,
+        transport=settings.prompt_transport,
+        read_timeout_s=settings.read_timeout_ms / 1000,
     )

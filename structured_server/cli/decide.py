@@ -97,7 +97,7 @@ def decide(
     for name, value in (("samples", _samples(samples)), ("layout", layout), ("isolate", isolate)):
         if value is not None:
             body.setdefault("read", {})[name] = value
-    answer = _ask(url, token, body, timeout)
+    answer = ask(url, token, body, timeout)
     if output == "json":
         click.echo(json.dumps(answer, ensure_ascii=False, indent=2))
     else:
@@ -154,13 +154,20 @@ def _samples(given: str | None) -> int | str | None:
     return int(given) if given is not None and given.isdecimal() else given
 
 
-def _ask(url: str, token: str | None, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+def ask(
+    url: str, token: str | None, body: dict[str, Any], timeout: float, *, trust_env: bool = True
+) -> dict[str, Any]:
+    """Send a decision and return the answer; `trust_env` heeds proxies that the environment names.
+
+    Raises:
+        Refused: there is no answer, or it is an error.
+    """
     import httpx
 
     base = url.rstrip("/").removesuffix("/v1")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        reply = httpx.post(f"{base}/decide", json=body, headers=headers, timeout=timeout)
+        reply = httpx.post(f"{base}/decide", json=body, headers=headers, timeout=timeout, trust_env=trust_env)
     except httpx.TimeoutException:
         raise Refused(f"no answer from {base} within {timeout:g} s.", SERVER) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 import structured_server
 from structured_server.cli.decide import decide
+from structured_server.cli.demo import demo
 from structured_server.cli.exits import SERVER, USAGE
 from structured_server.cli.serve import serve
 from structured_server.errors import SettingsError, StructuredServerError
+from structured_server.settings import service_links
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -21,10 +24,13 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(decide)
+cli.add_command(demo)
 
 
 def main() -> None:
     """Run the command line; an error raised on purpose ends it with one line and exit code 2 or 5."""
+    for name in service_links(os.environ):
+        del os.environ[name]
     try:
         cli(prog_name="structured-server")
     except StructuredServerError as error:

@@ -12,11 +12,13 @@ import click
 from structured_server import settings as known
 from structured_server.settings import Settings
 
-_TYPES: dict[str, type[str | int | float]] = {"str": str, "int": int, "float": float}
+_TYPES: dict[str, type[str | int | float]] = {"str": str, "int": int, "float | None": float}
 
 _EPILOG = """\b
 Examples:
   structured-server serve --upstream http://127.0.0.1:8000 --model dgemma --tokenizer ./model
+  structured-server serve --backend embedded
+  structured-server serve --backend transformers --model ./model --device cuda
   structured-server serve --host 0.0.0.0 --port 8080 --upstream http://127.0.0.1:8000 \\
       --model cyankiwi/diffusiongemma-26B-A4B-it-AWQ-INT4 --canvas 64
 
@@ -52,9 +54,10 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(epilog=_EPILOG)
 @_with_settings
 def serve(**values: Any) -> None:
-    """Serve decisions over HTTP from a vLLM server that serves a diffusion model."""
+    """Serve decisions over HTTP: read by a vLLM server, by the demo model, or by transformers."""
     known.refuse_unknown(os.environ)
     settings = Settings(**values)
+    known.refuse_demo_model(settings, os.environ)
     # Imported here: --help and mistakes in settings should not wait for it.
     from structured_server.api.server import serve as run
 

@@ -41,14 +41,20 @@ def print_answers(answer: dict[str, Any], console: Console | None = None) -> Non
         console.print(f"{where}{warning['message']}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _headline(answer: dict[str, Any]) -> str:
-    if answer["status"] != "decided":
-        return f"({answer['status']})"
+def answer_word(answer: dict[str, Any]) -> str:
+    """Return a decided answer as the one word that it comes to."""
     if answer["type"] == "noul":
         return "yes" if answer["answer"] else "no"
     if answer["type"] == "score":
-        return f"{answer['legend'][str(answer['answer'])]} ({answer['score']:.2f})"
+        return str(answer["legend"][str(answer["answer"])])
     return str(answer["answer"])
+
+
+def _headline(answer: dict[str, Any]) -> str:
+    if answer["status"] != "decided":
+        return f"({answer['status']})"
+    word = answer_word(answer)
+    return f"{word} ({answer['score']:.2f})" if answer["type"] == "score" else word
 
 
 def _option(answer: dict[str, Any], key: str) -> str:

@@ -149,7 +149,7 @@ def test_keys_are_sent_and_their_lack_exits_with_6(questions: str) -> None:
 
 
 def test_every_command_has_help_with_examples() -> None:
-    for command in ("decide", "serve"):
+    for command in ("decide", "demo", "serve"):
         result = CliRunner().invoke(cli, [command, "--help"])
         assert 0 == result.exit_code
         assert f"structured-server {command}" in result.output.split("Examples:")[1]

@@ -93,7 +93,7 @@ async def test_each_question_outside_its_domain_carries_a_warning() -> None:
 
 
 async def test_a_wide_choice_is_one_forward() -> None:
-    """Thirty options by two letters each, with their variants, are more ids than vLLM would allow."""
+    """Two hundred options, each with its variants, are more ids than vLLM allows."""
     options = [f"option number {number}" for number in range(200)]
     async with serving() as client:
         questions = {"q": {"type": "choice", "criteria": dict.fromkeys(options)}}

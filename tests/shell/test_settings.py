@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from click.testing import CliRunner
 
 from structured_server.cli.serve import serve
 from structured_server.errors import SettingsError
-from structured_server.settings import Settings, choices, flag, refuse_unknown, variable
+from structured_server.settings import (
+    Settings,
+    choices,
+    flag,
+    refuse_demo_model,
+    refuse_unknown,
+    service_links,
+    variable,
+)
 
 NEEDED: dict[str, Any] = {"upstream": "http://127.0.0.1:8000", "model": "dgemma"}
+EMBEDDED: dict[str, Any] = {"backend": "embedded"}
+TRANSFORMERS: dict[str, Any] = {"backend": "transformers", "model": "./model"}
 every_field = pytest.mark.parametrize("name", [each.name for each in fields(Settings)])
 
 
@@ -24,7 +34,24 @@ def test_an_upstream_and_a_model_are_enough() -> None:
         settings.canvas,
         settings.deadline_ms,
     )
-    assert "dgemma" == settings.tokenizer_source
+    assert ("dgemma", "vllm") == (settings.tokenizer_source, settings.backend)
+
+
+def test_the_embedded_model_needs_nothing_more() -> None:
+    settings = Settings(**EMBEDDED)
+    assert (64, 2, None) == (settings.canvas, settings.threads, settings.entropy_threshold)
+
+
+def test_transformers_need_a_model() -> None:
+    settings = Settings(**TRANSFORMERS)
+    assert ("./model", "auto", "auto") == (settings.tokenizer_source, settings.device, settings.dtype)
+
+
+def test_without_a_word_on_what_reads_all_ways_are_named() -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings(model="dgemma")
+    for said in ("--upstream URL", "--backend embedded", "--backend transformers --model DIR"):
+        assert said in caught.value.message
 
 
 def test_a_tokenizer_of_its_own_is_taken_before_the_models_name() -> None:
@@ -34,8 +61,12 @@ def test_a_tokenizer_of_its_own_is_taken_before_the_models_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"upstream": None}, "serve needs --upstream URL"),
-        ({"upstream": ""}, "serve needs --upstream URL"),
+        ({"upstream": None}, "add --upstream URL"),
+        ({"upstream": ""}, "add --upstream URL"),
+        ({"upstream": "", "backend": "vllm"}, "--backend vllm needs --upstream URL"),
+        ({"backend": "embedded"}, "--upstream is not for --backend embedded"),
+        ({"backend": "transformers"}, "--upstream is not for --backend transformers"),
+        ({"threads": 0}, "--threads must be at least 1, got 0"),
         (
             {"upstream": "127.0.0.1:8000"},
             "--upstream must start with http:// or https://, got '127.0.0.1:8000'",
@@ -66,8 +97,53 @@ def test_what_cannot_work_is_refused(wrong: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (EMBEDDED | {"model": "dgemma"}, "--backend embedded has its own model: leave --model out"),
+        (EMBEDDED | {"tokenizer": "./t"}, "--backend embedded has its own tokenizer: leave --tokenizer out"),
+        (EMBEDDED | {"canvas": 80}, "--canvas must be at most 64 with --backend embedded, got 80"),
+        (TRANSFORMERS | {"model": ""}, "--backend transformers needs --model, the model's folder or hub id"),
+    ],
+)
+def test_what_does_not_belong_to_a_backend_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Settings(**wrong)
+
+
+# The demo model away from the machine of who started it
+
+
+@pytest.mark.parametrize(
+    ("host", "environ", "said"),
+    [
+        ("127.0.0.1", {"K_SERVICE": "decisions"}, "in Cloud Run"),
+        ("127.0.0.1", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "in Kubernetes"),
+        ("0.0.0.0", {}, "on 0.0.0.0"),
+        ("::", {}, "on ::"),
+        ("192.0.2.1", {}, "on 192.0.2.1"),
+        ("example.org", {}, "on example.org"),
+        ("0.0.0.0", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "in Kubernetes and on 0.0.0.0"),
+    ],
+)
+def test_the_demo_model_is_not_served_to_others_unless_that_is_meant(
+    host: str, environ: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"would serve it {said}: add --allow-demo-model"):
+        refuse_demo_model(Settings(**EMBEDDED, host=host), environ)
+    refuse_demo_model(Settings(**EMBEDDED, host=host, allow_demo_model=True), environ)
+    refuse_demo_model(Settings(**NEEDED, host=host), environ)
+    refuse_demo_model(Settings(**TRANSFORMERS, host=host), environ)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
+def test_on_loopback_the_demo_model_needs_no_word_more(host: str) -> None:
+    refuse_demo_model(Settings(**EMBEDDED, host=host), {"PATH": "/bin", "K_SERVICE": ""})
+
+
+@pytest.mark.parametrize(
     "right",
     [
+        {"backend": "vllm"},
         {"upstream": "https://engine.example/v1"},
         {"canvas": 16},
         {"canvas": 256},
@@ -106,18 +182,18 @@ def test_each_field_is_a_flag_with_help_and_an_environment_variable(name: str) -
 @every_field
 def test_each_flag_has_its_fields_default(name: str) -> None:
     option = {option.name: option for option in serve.params}[name]
-    default = getattr(Settings(**NEEDED), name)
-    assert default == NEEDED.get(name, option.default)
+    default = getattr(Settings(**NEEDED, backend="vllm"), name)
+    assert default == {**NEEDED, "backend": "vllm"}.get(name, option.default)
 
 
 @every_field
 def test_each_field_with_words_to_choose_from_says_which(name: str) -> None:
     annotation = str(next(each for each in fields(Settings) if each.name == name).type)
     hint = get_type_hints(Settings)[name]
-    words = getattr(hint, "__args__", ())
-    expected = words if words and isinstance(words[0], str) else ()
+    literals = [each for each in (hint, *get_args(hint)) if get_origin(each) is Literal]
+    expected = get_args(literals[0]) if literals else ()
     assert expected == choices(annotation)
-    assert not expected or Settings.__dataclass_fields__[name].default in expected
+    assert not expected or Settings.__dataclass_fields__[name].default in (*expected, None)
 
 
 def test_a_flag_and_a_variable_are_named_after_the_field() -> None:
@@ -169,3 +245,17 @@ def test_the_value_of_an_unknown_variable_is_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
         refuse_unknown({"STRUCTURED_SERVER_API_KEYS": "hunter2"})
     assert "hunter2" not in caught.value.message
+
+
+def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_told_apart() -> None:
+    links = {
+        "STRUCTURED_SERVER_SERVICE_HOST": "10.0.0.1",
+        "STRUCTURED_SERVER_SERVICE_PORT": "8080",
+        "STRUCTURED_SERVER_SERVICE_PORT_HTTP": "8080",
+        "STRUCTURED_SERVER_PORT": "tcp://10.0.0.1:8080",
+        "STRUCTURED_SERVER_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "STRUCTURED_SERVER_PORT_8080_TCP_ADDR": "10.0.0.1",
+    }
+    ours = {"STRUCTURED_SERVER_HOST": "0.0.0.0", "OTHER_SERVICE_HOST": "10.0.0.2"}
+    assert list(links) == service_links(links | ours)
+    assert [] == service_links(ours | {"STRUCTURED_SERVER_PORT": "8080"})

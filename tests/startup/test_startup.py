@@ -175,7 +175,9 @@ def test_a_tokenizer_that_is_not_there_ends_it_with_a_message(tmp_path: Path) ->
 
 def test_wrong_settings_end_it_with_one_line() -> None:
     for done, said in (
-        (_run("--model", "m"), "--upstream"),
+        (_run("--model", "m"), "add --upstream URL"),
+        (_run("--backend", "embedded", "--host", "0.0.0.0"), "--allow-demo-model"),
+        (_run("--backend", "embedded", K_SERVICE="x"), "would serve it in Cloud Run"),
         (_run("--upstream", "http://127.0.0.1:1", "--model", "m", "--canvas", "20"), "multiple of 16"),
         (_run(STRUCTURED_SERVER_UPSTREM="x"), "Did you mean STRUCTURED_SERVER_UPSTREAM?"),
         (_run("--upstream", "http://127.0.0.1:1", "--model", "m", "--host", "203.0.113.1"), "cannot listen"),
