@@ -105,6 +105,7 @@ class Texts:
         self._first = [each for each in written if each.has_cue and "sentiment" not in each.targets]
         self._empty = [each for each in written if not each.has_cue]
         self._empty_labelled = [each for each in new if not each.has_cue]
+        self._short = [each for each in self._labelled if each.is_clear and len(each.text) < 180]
         self._shared = [each for each in self._labelled if not each.is_clear]
         self._ambiguous = ambiguous
         self._choose = choose
@@ -114,7 +115,12 @@ class Texts:
         choose = self._choose
         kind = choose.random()
         if choose.random() < self._ambiguous:
-            example = choose.choice(self._shared)
+            if choose.random() < 0.5:
+                example = choose.choice(self._shared)
+            else:
+                first, second = choose.sample(self._short, 2)
+                example = compose.splice(first, second, choose)
+                return example, example.text
         elif kind < 0.14:
             example = choose.choice(self._empty_labelled if labelled else self._empty)
         elif labelled or kind < 0.60:

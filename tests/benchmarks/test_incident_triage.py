@@ -368,9 +368,9 @@ class TestCommand:
             FakeServer(generated=VALID), tmp_path, "--generative", "--engine-url", "http://engine"
         )
         rows = {row["id"]: row["generative"] for row in receipt["incidents"]}
-        assert {"valid": 2} == rows["interconnect_down"]["outcomes"]
-        assert json.loads(VALID) == rows["interconnect_down"]["answer"]
-        assert 3 == rows["interconnect_down"]["right"]
+        assert {"valid": 2} == rows["routes_withdrawn"]["outcomes"]
+        assert json.loads(VALID) == rows["routes_withdrawn"]["answer"]
+        assert 3 == rows["routes_withdrawn"]["right"]
 
     @pytest.mark.parametrize(
         "reply",
