@@ -93,8 +93,8 @@ model-evaluate: model-setup ## Judge the trained model on the gate and write its
 
 .PHONY: model-export
 model-export: model-setup ## Write the trained model as a checkpoint and into the package
-	$(MODEL_PYTHON) $(MODEL)/export.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)/checkpoint \
-	  structured_server/data/triage
+	$(MODEL_PYTHON) $(MODEL)/export.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)/evaluation.json \
+	  $(MODEL)/checkpoint structured_server/data/triage
 
 .PHONY: clean
 clean: ## Remove what the targets above made

@@ -6,26 +6,22 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import prompts
 import texts
 import torch
 import wordings
+from judging import Read, Reading, judge, report
 from net import Net, Shape, round_to_fp16
 from texts import Example
 from tqdm import tqdm
 
-from structured_server.core.distribution import distribution, entropy
+from structured_server.core.distribution import distribution
 from structured_server.core.plan import ReadOptions
 from structured_server.core.reads import derive_seed, fill_with_noise
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
-
-Reading = dict[str, tuple[float, ...]]  # question -> probabilities over its options
 
 
 @torch.inference_mode()
@@ -68,15 +64,6 @@ def quick(
     return {name: round(count / len(chosen), 3) for name, count in right.items()}
 
 
-@dataclass(frozen=True)
-class Read:
-    """A text with its first draw and the mean of four."""
-
-    example: Example
-    first: Reading
-    pooled: Reading
-
-
 def read_all(
     net: Net, tokenizer: LoadedTokenizer, examples: Sequence[Example], *, draws: int = 4
 ) -> list[Read]:
@@ -95,225 +82,6 @@ def read_all(
     return found
 
 
-def normalized_entropy(probabilities: Sequence[float]) -> float:
-    """Return entropy over ln K."""
-    return entropy(probabilities) / math.log(len(probabilities))
-
-
-def tempered(probabilities: Sequence[float], temperature: float) -> tuple[float, ...]:
-    """Divide the log-probabilities by a temperature."""
-    weights = [max(p, 1e-12) ** (1 / temperature) for p in probabilities]
-    return tuple(weight / math.fsum(weights) for weight in weights)
-
-
-def log_loss(pairs: Sequence[tuple[Sequence[float], int]]) -> float:
-    """Return the mean negative log-probability of the labels, in nats."""
-    return -math.fsum(math.log(max(p[answer], 1e-12)) for p, answer in pairs) / len(pairs)
-
-
-def calibration_error(pairs: Sequence[tuple[Sequence[float], int]], bins: int = 5) -> float:
-    """Return the expected calibration error of the top probability over bins of equal mass."""
-    ranked = sorted((max(p), p.index(max(p)) == answer) for p, answer in ((tuple(p), a) for p, a in pairs))
-    total = 0.0
-    for chunk in np.array_split(np.array(ranked, float), bins):
-        total += len(chunk) / len(ranked) * abs(chunk[:, 0].mean() - chunk[:, 1].mean())
-    return float(total)
-
-
-def bootstrap(
-    measure: Callable[[Sequence[tuple[Sequence[float], int]]], float],
-    pairs: Sequence[tuple[Sequence[float], int]],
-    *,
-    rounds: int = 1000,
-) -> tuple[float, float]:
-    """Return the central 95 % of a measure over resampled texts."""
-    choose = np.random.default_rng(0)
-    values = [measure([pairs[i] for i in choose.integers(0, len(pairs), len(pairs))]) for _ in range(rounds)]
-    low, high = np.quantile(values, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share."""
-    z, p = 1.959963984540054, right / count
-    middle = (p + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(p * (1 - p) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return middle - half, middle + half
-
-
-def pairs_of(
-    reads: Sequence[Read], question: str, *, pooled: bool = True
-) -> list[tuple[Sequence[float], int]]:
-    """Return (probabilities, label) of a question."""
-    return [((r.pooled if pooled else r.first)[question], r.example.answer(question)) for r in reads]
-
-
-def fit_temperature(reads: Sequence[Read], question: str) -> float:
-    """Return the one temperature with the least log loss."""
-    pairs = pairs_of(reads, question)
-    candidates = np.exp(np.linspace(math.log(0.5), math.log(4), 211))
-    losses = [log_loss([(tempered(p, t), answer) for p, answer in pairs]) for t in candidates]
-    return float(candidates[int(np.argmin(losses))])
-
-
-def extension_share(reads: Sequence[Read], threshold: float) -> float:
-    """Return the share of texts on which the first draw of any question is above the threshold, in nats."""
-    return sum(any(entropy(p) > threshold for p in r.first.values()) for r in reads) / len(reads)
-
-
-def choose_threshold(clear: Sequence[Read], ambiguous: Sequence[Read]) -> float:
-    """Return the threshold that tells ambiguous texts from clear ones best, few clear ones extending.
-
-    Among thresholds at which at most 22 % of the clear texts extend (a margin below the 25 % that the gate
-    allows), the lowest; it makes the most ambiguous ones extend.
-    """
-    candidates = sorted({max(entropy(p) for p in r.first.values()) for r in [*clear, *ambiguous]})
-    allowed = [t for t in candidates if extension_share(clear, t) <= 0.22]
-    return round(min(allowed) + 0.0005, 3)
-
-
-def evaluate(net: Net, tokenizer: LoadedTokenizer) -> dict[str, Any]:
-    """Judge the model on the gate with what validation chose, and return every figure."""
-    valid, judged = (read_all(net, tokenizer, each) for each in (texts.validation(), texts.gate()))
-    parts = {
-        name: {
-            "clear": [r for r in reads if r.example.has_cue and r.example.is_clear],
-            "ambiguous": [r for r in reads if r.example.has_cue and not r.example.is_clear],
-            "no cue": [r for r in reads if not r.example.has_cue],
-        }
-        for name, reads in (("validation", valid), ("gate", judged))
-    }
-    threshold = choose_threshold(parts["validation"]["clear"], parts["validation"]["ambiguous"])
-    clear = parts["gate"]["clear"]
-    questions = {}
-    for question in texts.GATED:
-        pairs = pairs_of(clear, question)
-        right = sum(p.index(max(p)) == answer for p, answer in ((tuple(p), a) for p, a in pairs))
-        labels = [answer for _, answer in pairs]
-        shares = [labels.count(i) / len(labels) for i in range(len(texts.OPTIONS[question]))]
-        prior = -sum(share * math.log(share) for share in shares if share)
-        temperature = fit_temperature(parts["validation"]["clear"], question)
-        cooled = [(tempered(p, temperature), answer) for p, answer in pairs]
-        questions[question] = {
-            "accuracy": right / len(pairs),
-            "accuracy_interval_95": wilson(right, len(pairs)),
-            "majority": max(shares),
-            "log_loss": log_loss(pairs),
-            "log_loss_of_prior": prior,
-            "ece": calibration_error(pairs),
-            "ece_interval_95": bootstrap(calibration_error, pairs),
-            "temperature": temperature,
-            "ece_tempered": calibration_error(cooled),
-            "ece_tempered_interval_95": bootstrap(calibration_error, cooled),
-            "normalized_entropy": {
-                part: math.fsum(normalized_entropy(r.pooled[question]) for r in reads) / len(reads)
-                for part, reads in parts["gate"].items()
-            },
-        }
-    silent = parts["gate"]["no cue"]
-    return {
-        "texts": {name: {part: len(reads) for part, reads in each.items()} for name, each in parts.items()},
-        "questions": questions,
-        "entropy_threshold": threshold,
-        "extension": {
-            name: {part: extension_share(reads, threshold) for part, reads in each.items()}
-            for name, each in parts.items()
-        },
-        "no_cue_normalized_entropy": math.fsum(
-            normalized_entropy(r.pooled[q]) for r in silent for q in texts.GATED
-        )
-        / (len(silent) * len(texts.GATED)),
-    }
-
-
-def gate(figures: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """Return each condition of the gate: what, wanted, found, whether it holds."""
-    questions, extension = figures["questions"], figures["extension"]["gate"]
-    severity = questions["severity"]
-    wanted_severity = severity["majority"] + 0.30
-
-    def accuracy(question: str, least: float) -> tuple[str, str, str, bool]:
-        found, (low, high) = questions[question]["accuracy"], questions[question]["accuracy_interval_95"]
-        return (
-            f"{question}: accuracy",
-            f"at least {least:.3f}",
-            f"{found:.3f} ({low:.3f} to {high:.3f})",
-            found >= least,
-        )
-
-    rows = [accuracy("team", 0.88), accuracy("urgent", 0.85), accuracy("severity", wanted_severity)]
-    for question in texts.GATED:
-        found = questions[question]
-        least = 0.8 * found["log_loss_of_prior"]
-        rows.append(
-            (
-                f"{question}: log loss",
-                f"at most {least:.3f} (prior {found['log_loss_of_prior']:.3f} less 20 %)",
-                f"{found['log_loss']:.3f}",
-                found["log_loss"] <= least,
-            )
-        )
-    silent = figures["no_cue_normalized_entropy"]
-    rows.append(("no cue: mean normalised entropy", "at least 0.600", f"{silent:.3f}", silent >= 0.6))
-    rows.append(
-        ("clear texts that extend", "at most 25 %", f"{extension['clear']:.1%}", extension["clear"] <= 0.25)
-    )
-    rows.append(
-        (
-            "ambiguous texts that extend",
-            "at least 60 %",
-            f"{extension['ambiguous']:.1%}",
-            extension["ambiguous"] >= 0.6,
-        )
-    )
-    return rows
-
-
-def report(figures: Mapping[str, Any]) -> str:
-    """Return the evaluation as a page of Markdown."""
-    counts = figures["texts"]["gate"]
-    lines = [
-        "# Evaluation of the embedded model",
-        "",
-        f"Written by `evaluate.py` from {counts['clear']} clear and {counts['ambiguous']} ambiguous texts "
-        f"and {counts['no cue']} without a cue, none of which was trained on. Four draws are averaged;",
-        "extension looks at the first.",
-        "",
-        "| condition | wanted | found | holds |",
-        "|---|---|---|---|",
-        *(
-            f"| {what} | {wanted} | {found} | {'yes' if holds else '**no**'} |"
-            for what, wanted, found, holds in gate(figures)
-        ),
-        "",
-        "| question | ECE | after one temperature | temperature | entropy clear / ambiguous / no cue |",
-        "|---|---|---|---|---|",
-    ]
-    for question, found in figures["questions"].items():
-        before, after = (
-            f"{found[key]:.3f} ({found[f'{key}_interval_95'][0]:.3f} to {found[f'{key}_interval_95'][1]:.3f})"
-            for key in ("ece", "ece_tempered")
-        )
-        entropies = " / ".join(f"{value:.2f}" for value in found["normalized_entropy"].values())
-        lines.append(f"| {question} | {before} | {after} | {found['temperature']:.2f} | {entropies} |")
-    lines += [
-        "",
-        "ECE: five bins of equal mass, bootstrap interval of 95 %. The temperature is fitted on",
-        "validation texts; the server does not apply it. Entropies are normalised means.",
-        "",
-        f"Entropy threshold, chosen on validation: **{figures['entropy_threshold']} nats**. Texts above it:",
-        "",
-        "| texts | clear | ambiguous | no cue |",
-        "|---|---|---|---|",
-        *(
-            f"| {name} | {each['clear']:.1%} | {each['ambiguous']:.1%} | {each['no cue']:.1%} |"
-            for name, each in figures["extension"].items()
-        ),
-        "",
-    ]
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Read the command line, evaluate, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -328,7 +96,9 @@ def main() -> None:
     net = Net(Shape(vocabulary=tokenizer.vocabulary_size))
     net.load_state_dict(torch.load(arguments.net, weights_only=True))
     round_to_fp16(net)
-    figures = evaluate(net.eval(), tokenizer)
+    net.eval()
+    valid, judged = (read_all(net, tokenizer, each) for each in (texts.validation(), texts.gate()))
+    figures = judge(valid, judged)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "evaluation.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
     page = report(figures)

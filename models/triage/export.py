@@ -1,4 +1,4 @@
-"""Exports a trained model: `export.py NET TOKENIZER CHECKPOINT PACKAGE`.
+"""Exports a trained and judged model: `export.py NET TOKENIZER EVALUATION CHECKPOINT PACKAGE`.
 
 CHECKPOINT gets transformers' files; PACKAGE gets one ONNX file with the same weights, and the tokenizer. The
 graph takes new prompt tokens, the keys and values of those before them, and canvases; it gives the keys and
@@ -9,12 +9,14 @@ prompt that is already encoded is read again with no new tokens.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from pathlib import Path
 
 import onnx
 import torch
 from checkpoint import save
+from judging import describe
 from net import Net, Shape, round_to_fp16
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
@@ -100,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("net", type=Path, help="net.pt, as train.py writes it")
     parser.add_argument("tokenizer", type=Path, help="folder that holds the tokenizer")
+    parser.add_argument("evaluation", type=Path, help="evaluation.json, as evaluate.py writes it")
     parser.add_argument("checkpoint", type=Path, help="folder to write for transformers and vLLM")
     parser.add_argument("package", type=Path, help="folder to write for the embedded backend")
     arguments = parser.parse_args()
@@ -114,6 +117,8 @@ def main() -> None:
                 shutil.copyfile(arguments.tokenizer / name, folder / name)
     save(net, arguments.checkpoint)
     export(net, arguments.package / "model.onnx")
+    described = describe(json.loads(arguments.evaluation.read_text("utf-8")))
+    (arguments.package / "model.json").write_text(json.dumps(described, indent=1) + "\n", "utf-8")
     for folder in (arguments.checkpoint, arguments.package):
         for file in sorted(folder.iterdir()):
             print(f"{file}: {file.stat().st_size:,} bytes")
