@@ -13,14 +13,14 @@ from tests.engine.server import Engine, Oracle
 from tests.gemma import diffusion_gemma_tokenizer
 
 HERE = Path(__file__).parent
-REAL = (HERE / "engine", HERE / "e2e", HERE / "inprocess" / "real")
+WITH_ENGINE = (HERE / "engine", HERE / "e2e", HERE / "inprocess" / "real")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the real engine, give it time for a start, and put what ends the shared one last."""
     for item in items:
-        if any(folder in item.path.parents for folder in REAL):
+        if any(folder in item.path.parents for folder in WITH_ENGINE):
             item.add_marker("engine")
             item.add_marker(pytest.mark.timeout(server.START_LIMIT + 120))
     items.sort(key=lambda item: "doomed_engine" in getattr(item, "fixturenames", ()))
@@ -32,7 +32,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         report
         for outcome in ("passed", "failed")
         for report in terminalreporter.getreports(outcome)
-        if "engine" in report.keywords
+        if report.nodeid.startswith(("tests/engine/", "tests/e2e/"))
     ]
     terminalreporter.write_line(f"{len(ran)} of these tests ran against the real vLLM server")
 

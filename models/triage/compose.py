@@ -86,21 +86,6 @@ def soften(example: Example, choose: Random) -> Example:
     return Example(" ".join(sentences), targets)
 
 
-def splice(first: Example, second: Example, choose: Random) -> Example:
-    """Put two texts into one, so that two teams may own it; the worse one tells how bad it is."""
-    joint = choose.choice((" ", "\n", " Also: ", " At the same time: ", " And then "))
-    targets = {
-        name: _mix(first.targets[name], second.targets[name], 0.5)
-        for name in first.targets.keys() & second.targets.keys()
-    }
-    worse = max((first, second), key=lambda each: each.answer("severity"))
-    targets["severity"] = worse.targets["severity"]
-    for name in ("urgent", "customer_impact", "needs_rollback"):  # yes, where it is yes of either
-        if name in targets:
-            targets[name] = max(first.targets[name], second.targets[name])
-    return Example(f"{first.text}{joint}{second.text}", targets)
-
-
 def _fill(phrase: str, choose: Random, letter: str) -> str:
     def value(match: re.Match[str]) -> str:
         match match[1]:

@@ -55,11 +55,9 @@ _PROTECTED = frozenset(
 class Settings:
     """What a run is made of."""
 
-    steps: int
+    steps: int  # over which the learning rate falls
+    stop: int  # step to end after
     seed: int
-    start: Path | None = None  # weights of an earlier run to go on from
-    rate: float = 1.0  # of the learning rates at the beginning
-    ambiguous: float = 0.0  # share of texts that two teams share, beside those that come up anyway
 
 
 class Words:
@@ -98,30 +96,20 @@ class Words:
 class Texts:
     """Draws texts: written ones in many voices, composed ones, ones that say nothing."""
 
-    def __init__(self, choose: random.Random, ambiguous: float) -> None:
+    def __init__(self, choose: random.Random) -> None:
         written = texts.training()
         new = [each for each in written if "sentiment" in each.targets]
         self._labelled = [each for each in new if each.has_cue]
         self._first = [each for each in written if each.has_cue and "sentiment" not in each.targets]
         self._empty = [each for each in written if not each.has_cue]
         self._empty_labelled = [each for each in new if not each.has_cue]
-        self._short = [each for each in self._labelled if each.is_clear and len(each.text) < 180]
-        self._shared = [each for each in self._labelled if not each.is_clear]
-        self._ambiguous = ambiguous
         self._choose = choose
 
     def draw(self, *, labelled: bool) -> tuple[Example, str]:
         """Return a text, as varied, and the text it came from. With `labelled` every question has a label."""
         choose = self._choose
         kind = choose.random()
-        if choose.random() < self._ambiguous:
-            if choose.random() < 0.5:
-                example = choose.choice(self._shared)
-            else:
-                first, second = choose.sample(self._short, 2)
-                example = compose.splice(first, second, choose)
-                return example, example.text
-        elif kind < 0.14:
+        if kind < 0.14:
             example = choose.choice(self._empty_labelled if labelled else self._empty)
         elif labelled or kind < 0.60:
             example = choose.choice(self._labelled)
@@ -158,11 +146,11 @@ class Batches:
     """Makes batches for ever."""
 
     def __init__(
-        self, tokenizer: LoadedTokenizer, words: Words, vectors: dict[str, np.ndarray], settings: Settings
+        self, tokenizer: LoadedTokenizer, words: Words, vectors: dict[str, np.ndarray], seed: int
     ) -> None:
         self._tokenizer, self._words, self._vectors = tokenizer, words, vectors
-        self._choose = random.Random(settings.seed)
-        self._texts = Texts(self._choose, settings.ambiguous)
+        self._choose = random.Random(seed)
+        self._texts = Texts(self._choose)
         self._mean = np.mean(list(vectors.values()), 0)
         self._close = len(tokenizer.encode_prompt([])) or 0
         end = tokenizer.chat.end
@@ -319,11 +307,9 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     spellings = [tokenizer.token_text(i) for i in range(tokenizer.vocabulary_size)]
     start = teacher.start_embeddings(spellings, net.shape.hidden, seed=settings.seed)
     initialise(net, start)
-    if settings.start is not None:
-        net.load_state_dict(torch.load(settings.start, weights_only=True))
     origins = [each.text for each in texts.training()]
     vectors = dict(zip(origins, teacher.embed(origins), strict=True))
-    batches = iter(Batches(tokenizer, Words(tokenizer, start), vectors, settings))
+    batches = iter(Batches(tokenizer, Words(tokenizer, start), vectors, settings.seed))
     head = torch.nn.Linear(net.shape.hidden, teacher.WIDTH)
     embedding = net.embed_tokens.weight
     others = [each for each in net.parameters() if each is not embedding] + list(head.parameters())
@@ -333,17 +319,15 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
         betas=(0.9, 0.98),
     )
     log, begun = [], time.time()
-    progress = tqdm(range(1, settings.steps + 1), unit="step", mininterval=5)
+    progress = tqdm(range(1, settings.stop + 1), unit="step", mininterval=5)
     for step in progress:
         done = step / settings.steps
-        cooling = FLOOR + (settings.rate - FLOOR) * 0.5 * (1 + math.cos(math.pi * done))
-        scale = min(1, step / WARM_UP) * cooling
+        scale = min(1, step / WARM_UP) * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))
         for group, rate in zip(optimizer.param_groups, (EMBEDDING_RATE, RATE), strict=True):
             group["lr"] = rate * scale
         with torch.autocast("cpu", torch.bfloat16):
             cross, entropy, distance = losses(net, head, next(batches))
-        taught = 1.0 if done < 0.6 and settings.start is None else 0.4
-        (cross + taught * distance).backward()
+        (cross + distance * (1.0 if done < 0.6 else 0.4)).backward()
         torch.nn.utils.clip_grad_norm_([*others, embedding], 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -352,7 +336,7 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
         if step % 20 == 0:
             recent = log[-50:]
             progress.set_postfix(kl=f"{np.mean([e['loss'] for e in recent]):.3f}", lr=f"{scale:.2f}")
-        if step % 400 == 0 or step == settings.steps:
+        if step % 400 == 0 or step == settings.stop:
             entry["validation"] = evaluate.quick(net, tokenizer, texts.validation())
             tqdm.write(f"{step} {(time.time() - begun) / 60:.1f} min {entry['validation']}")
             torch.save(net.state_dict(), out / "net.pt")
@@ -383,16 +367,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="folder that holds the tokenizer")
     parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--steps", type=int, default=4500)
+    parser.add_argument("--steps", type=int, default=3400, help="over which the learning rate falls")
+    parser.add_argument(
+        "--stop", type=int, default=1600, help="step to end after: later ones only grow surer"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--start", type=Path, metavar="NET", help="go on from an earlier run's net.pt")
-    parser.add_argument("--rate", type=float, default=1.0, help="share of the learning rate to begin with")
-    parser.add_argument("--ambiguous", type=float, default=0.0, help="share of texts of two teams to add")
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    settings = Settings(arguments.steps, arguments.seed, arguments.start, arguments.rate, arguments.ambiguous)
-    train(settings, arguments.checkpoint, arguments.out)
+    train(Settings(arguments.steps, arguments.stop, arguments.seed), arguments.checkpoint, arguments.out)
 
 
 if __name__ == "__main__":

@@ -150,3 +150,14 @@ async def test_its_slots_can_be_filled_with_the_mask_token() -> None:
     questions, _ = incidents()
     async with serving(slot_fill="mask") as client:
         assert 1 == (await decide(client, questions))["reading"]["reads"]
+
+
+async def test_the_clear_incidents_get_their_team_and_their_urgency() -> None:
+    """What the shipped model can be relied on for; its evaluation says what not."""
+    questions, asked = incidents()
+    async with serving() as client:
+        for incident in (each for each in asked if each["clear"]):
+            state = {"alert": incident["title"], "detail": incident["text"]}
+            answers = (await decide(client, questions, state=state))["answers"]
+            assert incident["expected"]["team"] == answers["team"]["answer"]
+            assert (incident["expected"]["urgent"] == "yes") == answers["urgent"]["answer"]
