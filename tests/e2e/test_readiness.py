@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def _assert_refuses_at_once(proxy: Proxy, *said: str) -> None:
         for words in said:
             assert words in reply.json()["error"]["message"]
     assert 0.05 > min(seconds), seconds
+
+
+def _kill_while_it_reads(proxy: Proxy, engine: Engine) -> float:
+    """Kill the engine: each decision in flight is an error, none is an answer. Return when it was killed."""
+    body = {**ASKED, "read": {"samples": 32}}
+    with ThreadPoolExecutor(4) as threads:
+        replies = [threads.submit(proxy.decide, body) for _ in range(4)]
+        time.sleep(0.2)
+        engine.kill()
+        killed = time.monotonic()
+        statuses = {reply.result().status_code for reply in replies}
+    assert {502, 503} >= statuses
+    return killed
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +145,7 @@ def test_the_right_engine_makes_it_ready_and_its_death_unready(
         for name, expected in expected_probabilities(ASKED, 1, checkpoint_tokenizer, oracle).items():
             found = list(reply.json()["answers"][name]["probabilities"].values())
             assert pytest.approx(expected, abs=1e-4) == found
-        engine.kill()
-        killed = time.monotonic()
+        killed = _kill_while_it_reads(watching, engine)
         said = watching.wait_until(lambda said: not said["ready"], 5)
         assert 2 > time.monotonic() - killed
         assert "engine" == said["step"]
@@ -140,20 +153,3 @@ def test_the_right_engine_makes_it_ready_and_its_death_unready(
     metrics = watching.get("/metrics").text
     assert "structured_server_ready 0.0" in metrics
     assert "structured_server_engine_losses_total 1.0" in metrics
-
-
-def test_a_decision_in_flight_when_the_engine_dies_is_an_error_not_an_answer(
-    watching: Proxy, port: int
-) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    with _engine(port, default_checkpoint()) as engine:
-        watching.wait_until(lambda said: said["ready"], ENGINE_LIMIT)
-        body = {**ASKED, "read": {"samples": 32}}
-        with ThreadPoolExecutor(4) as threads:
-            replies = [threads.submit(watching.decide, body) for _ in range(4)]
-            time.sleep(0.2)
-            engine.kill()
-            statuses = [reply.result().status_code for reply in replies]
-    assert {502, 503} >= set(statuses)
-    assert 200 == watching.get("/live").status_code
