@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-_SEVERITY = {"CRITICAL": "CRITICAL", "ERROR": "ERROR", "WARNING": "WARNING", "INFO": "INFO", "DEBUG": "DEBUG"}
+_KNOWN = frozenset({"CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"})
 
 
 class JsonLines(logging.Formatter):
@@ -22,7 +22,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record's line."""
         line = {
-            "severity": _SEVERITY.get(record.levelname, "DEFAULT"),
+            "severity": record.levelname if record.levelname in _KNOWN else "DEFAULT",
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "message": record.getMessage().partition("\n")[0],
             **getattr(record, "fields", {}),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from texts import OPTIONS, TEAMS, Example
+from texts import TEAMS, Example
 
 Random = random.Random
 Target = tuple[float, ...]
@@ -131,6 +131,3 @@ def _one(index: int, count: int) -> Target:
 
 def _mix(first: Sequence[float], second: Sequence[float], share: float) -> Target:
     return tuple(share * a + (1 - share) * b for a, b in zip(first, second, strict=True))
-
-
-assert set(OPTIONS) >= {"team", "severity", "urgent"}

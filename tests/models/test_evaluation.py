@@ -7,9 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("numpy")
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "triage"
 PACKAGE = ROOT / "structured_server" / "data" / "triage"
