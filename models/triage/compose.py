@@ -86,6 +86,25 @@ def soften(example: Example, choose: Random) -> Example:
     return Example(" ".join(sentences), targets)
 
 
+def join(first: Example, second: Example, choose: Random) -> Example:
+    """Put two texts together: both teams share what comes of it, and the worse of the two counts."""
+    if not (first.has_cue and second.has_cue) or len(first.text) + len(second.text) > 600:
+        return first
+    text = choose.choice((" ", "\n", " Also: ", " And then: ", " Meanwhile: ")).join(
+        (first.text, second.text)
+    )
+    worse = max(first, second, key=lambda each: _mean(each.targets["severity"]))
+    targets = dict(worse.targets)
+    targets["team"] = _mix(first.targets["team"], second.targets["team"], 0.5)
+    yes = max(first.targets["urgent"][0], second.targets["urgent"][0])
+    targets["urgent"] = (yes, 1 - yes)
+    return Example(text, targets)
+
+
+def _mean(target: Target) -> float:
+    return sum(index * share for index, share in enumerate(target))
+
+
 def _fill(phrase: str, choose: Random, letter: str) -> str:
     def value(match: re.Match[str]) -> str:
         match match[1]:

