@@ -2,6 +2,7 @@
 
     .engine/venv/bin/python engine/make_checkpoint.py OUT [--sliding-window 128] [--canvas 64] [--seed 0]
                                                          [--tokenizer-seed 0 | --gemma-tokenizer DIR]
+                                                         [--images]
 
 The same arguments give the same bytes. Runs in the environment that engine/setup.sh makes.
 """
@@ -32,6 +33,25 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
 
 HIDDEN = 64
 EMBEDDING_STD = 0.4
+IMAGE_TOKENS = 70  # at most, an image; Gemma 4's image processor takes no smaller number
+PATCH = 4  # pixels a side
+POOLED = 2  # patches a side that become one token
+SEEING = {
+    "patch_size": PATCH,
+    "pooling_kernel_size": POOLED,
+    "default_output_length": IMAGE_TOKENS,
+    "position_embedding_size": IMAGE_TOKENS * POOLED,  # patches in a row, of the longest strip
+}
+# A tower that never runs, yet transformers builds one whenever it builds the model.
+BLIND = {"position_embedding_size": 64}
+MEDIA_TOKENS = {
+    "boi_token": "<|image>",
+    "image_token": "<|image|>",
+    "eoi_token": "<image|>",
+    "boa_token": "<|audio>",
+    "audio_token": "<|audio|>",
+    "eoa_token": "<audio|>",
+}
 CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 INCIDENT = '{"urgent":"yes","team":"networking","severity":"critical"}<turn|>'
 
@@ -53,9 +73,11 @@ def main() -> None:
     if arguments.gemma_tokenizer:
         tokenizer = make_tokenizer.gemma(arguments.gemma_tokenizer)
     else:
-        tokenizer = make_tokenizer.small(arguments.tokenizer_seed)
+        tokenizer = make_tokenizer.small(arguments.tokenizer_seed, wide=True)
     single = _check_tokenizer(tokenizer)
     _write_tokenizer(tokenizer, out)
+    if arguments.images:
+        _write_processor(out)
 
     vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
     model = _model(vocabulary, arguments)
@@ -70,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sliding-window", type=int, default=1024, help="in tokens, default 1024")
     parser.add_argument("--canvas", type=int, default=64, help="canvas length, default 64")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
+    parser.add_argument("--images", action="store_true", help="write what an engine needs to see images")
     vocabulary = parser.add_mutually_exclusive_group()
     vocabulary.add_argument("--tokenizer-seed", type=int, default=0, help="another gives the texts other ids")
     vocabulary.add_argument("--gemma-tokenizer", type=Path, metavar="DIR", help="a Gemma 3 tokenizer.json")
@@ -83,8 +106,8 @@ def _check_tokenizer(file: dict[str, Any]) -> int:
         AssertionError: fewer than the tests need, or the three incident questions do not fit 16 tokens.
     """
     tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(file))
-    single = make_tokenizer.single_in_place(tokenizer, make_tokenizer.labels())
-    assert len(single) >= 1100, f"only {len(single)} labels are single in their place"
+    single = make_tokenizer.single_in_place(tokenizer, make_tokenizer.labels(wide=True))
+    assert len(single) >= 1500, f"only {len(single)} labels are single in their place"
     assert set(FAVOURED) <= set(single), f"split in their place: {set(FAVOURED) - set(single)}"
     answer = tokenizer.encode(INCIDENT, add_special_tokens=False).tokens
     assert len(answer) <= 16, f"the incident answer takes {len(answer)} tokens: {answer}"
@@ -103,6 +126,23 @@ def _write_tokenizer(file: dict[str, Any], out: Path) -> None:
     _write_json(out / "tokenizer.json", file)
     _write_json(out / "tokenizer_config.json", config)
     shutil.copyfile(CHAT_TEMPLATE, out / CHAT_TEMPLATE.name)
+
+
+def _write_processor(out: Path) -> None:
+    """Say how images become patches, and which tokens stand for media: an engine without it is text only."""
+    sizes = {"patch_size": PATCH, "pooling_kernel_size": POOLED, "max_soft_tokens": IMAGE_TOKENS}
+    processor = {
+        "processor_class": "Gemma4Processor",
+        "image_seq_length": IMAGE_TOKENS,
+        "image_processor": {"image_processor_type": "Gemma4ImageProcessor", **sizes},
+        # No test sends sound or films, but the class wants to know how.
+        "feature_extractor": {"feature_extractor_type": "Gemma4AudioFeatureExtractor"},
+        "video_processor": {"video_processor_type": "Gemma4VideoProcessor", **sizes},
+    }
+    _write_json(out / "processor_config.json", processor)
+    path = out / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    _write_json(path, config | {"extra_special_tokens": MEDIA_TOKENS})
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
@@ -127,7 +167,6 @@ def _model(vocabulary: dict[str, int], arguments: argparse.Namespace) -> Diffusi
         top_k_experts=2,
         max_position_embeddings=8192,
     )
-    # Never run, yet transformers builds the vision tower whenever it builds the model.
     vision = Gemma4VisionConfig(
         hidden_size=64,
         intermediate_size=64,
@@ -135,7 +174,7 @@ def _model(vocabulary: dict[str, int], arguments: argparse.Namespace) -> Diffusi
         num_attention_heads=2,
         num_key_value_heads=2,
         head_dim=32,
-        position_embedding_size=64,
+        **(SEEING if arguments.images else BLIND),
     )
     config = DiffusionGemmaConfig(
         text_config=text,

@@ -71,13 +71,16 @@ WORDS = _WORDS.split()
 Merge = tuple[str, str]
 
 
-def small(seed: int = 0, *, corpus: Sequence[str] = (), learnt_tokens: int = 1600) -> dict[str, Any]:
+def small(
+    seed: int = 0, *, corpus: Sequence[str] = (), learnt_tokens: int = 1600, wide: bool = False
+) -> dict[str, Any]:
     """Build a small tokenizer's `tokenizer.json`; another seed gives the same texts other ids.
 
-    It learns from the lines of this folder's corpus, or of another one, and never splits the label texts.
+    It learns from the lines of this folder's corpus, or of another one, and never splits the label texts;
+    with `wide` there are enough of these for choices of 1,000 options.
     """
     trained, merges = _train(corpus or CORPUS.read_text(encoding="utf-8").splitlines(), learnt_tokens)
-    for label in labels():
+    for label in labels(wide=wide):
         merges += _missing_merges(label, merges)
         if _has_spaced_variant(label):
             merges += _missing_merges("▁" + label, merges)
@@ -147,10 +150,11 @@ def gemma(folder: Path) -> dict[str, Any]:
     return file
 
 
-def labels() -> list[str]:
+def labels(*, wide: bool = False) -> list[str]:
     """List every text that the small tokenizer holds as one token: label families, then the corpus' words."""
     prose = re.findall(r"[A-Za-z]{2,}", CORPUS.read_text(encoding="utf-8"))
-    return list(dict.fromkeys([*LETTERS, *PAIRS, *DIGITS, *WORDS, *prose]))
+    lower = [pair.lower() for pair in PAIRS] if wide else []
+    return list(dict.fromkeys([*LETTERS, *PAIRS, *DIGITS, *WORDS, *prose, *lower]))
 
 
 def single_in_place(tokenizer: Tokenizer, candidates: Iterable[str]) -> list[str]:

@@ -1,51 +1,44 @@
-"""The driver: runs decisions against a backend, under permits and a deadline."""
+"""The driver: runs decisions against a backend, stage by stage, under a deadline."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
-from structured_server.admission import Admission, Weight
+from structured_server.admission import Admission
 from structured_server.backends import Backend
-from structured_server.core.answers import DecisionWarning
-from structured_server.core.decision import (
-    Batch,
-    Decision,
-    GroupJob,
-    GroupReading,
-    ReadPolicy,
-    ReadsSkipped,
-    Reply,
-    conclude,
-    read_group,
-)
-from structured_server.core.plan import Capabilities, Group, Plan, ReadOptions, compile_plan
-from structured_server.core.prompt import build_prompt
+from structured_server.core.answers import Answer, DecisionWarning, Skipped
+from structured_server.core.decision import Decision, conclude
+from structured_server.core.plan import Capabilities, Compiler, ReadOptions
+from structured_server.core.policy import Calibration, FittedPolicy, ReadPolicy
 from structured_server.core.provenance import fingerprint, question_set_id
 from structured_server.core.questions import Schema
-from structured_server.core.reads import Prompt, Read, ReadRequest, derive_seed
+from structured_server.core.reading import GroupJob, GroupReading
+from structured_server.core.reads import Image, Thought
+from structured_server.core.stage import OpenGroup, answers_of, open_stage
+from structured_server.core.state import LongState
 from structured_server.core.tokens import Tokenizer
-from structured_server.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    Overloaded,
-    StateTooLong,
-    UpstreamError,
-)
+from structured_server.errors import DeadlineExceeded
+from structured_server.jobs import Frame, JobMaker, Matter, extensions_allowed, refuse_unsupported
 from structured_server.metrics import Metrics
 from structured_server.parallel import together
+from structured_server.performer import Course, Performer
+from structured_server.sharing import Sharing
 
 PLANS_KEPT = 512
 LONG_STATE = 8_192  # characters from which tokenising moves off the event loop
+MANY_OPTIONS = 64  # options, over all questions, from which compiling does
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is to be decided, whichever wire format it came in."""
+    """What is to be decided, whichever wire format it came in. Equal queries share their reads."""
 
     schema: Schema
     state: str
@@ -53,6 +46,8 @@ class Query:
     policy: ReadPolicy
     seed: int
     deadline_s: float
+    images: tuple[Image, ...] = ()
+    long_state: LongState = "reject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,43 +56,22 @@ class Outcome:
 
     decision: Decision
     state_tokens: int
+    state_tokens_used: int
     question_set: str
     fingerprint: str
     queue_ms: float
     engine_ms: float
     total_ms: float
-
-
-@dataclass(slots=True)
-class _Lap:
-    """Seconds that one group spent waiting for permits, and waiting for the engine.
-
-    `own` bounds what the whole decision asks for at once to what there is, so that on an idle server none is
-    too large to be served.
-    """
-
-    own: Admission
-    queue: float = 0.0
-    engine: float = 0.0
-    last_batch: float = 0.0
+    shared: bool = False  # with an equal query that was in flight
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """The reads of a part of a batch, with its seconds in the queue and at the engine."""
+class Compiled:
+    """A plan, measured, with the names of what it answers."""
 
-    reads: list[Read]
-    queue: float
-    engine: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    """A plan with the length of each group's prompt around the state, in tokens."""
-
-    plan: Plan
+    frame: Frame
+    compiler: Compiler
     question_set: str
-    overheads: tuple[int, ...]
 
 
 def no_caveats(_: Schema) -> Sequence[DecisionWarning]:
@@ -106,7 +80,10 @@ def no_caveats(_: Schema) -> Sequence[DecisionWarning]:
 
 
 class Driver:
-    """Decides queries with one backend. Each decision warns of what `caveats` finds in its questions."""
+    """Decides queries with one backend. Each decision warns of what `caveats` finds in its questions.
+
+    A `fitted` policy is applied to the decisions that it was fitted for; all others warn that it was not.
+    """
 
     def __init__(
         self,
@@ -117,17 +94,20 @@ class Driver:
         *,
         surroundings: Sequence[str] = (),
         caveats: Callable[[Schema], Sequence[DecisionWarning]] = no_caveats,
+        fitted: FittedPolicy | None = None,
     ) -> None:
         self._backend = backend
         self._tokenizer = tokenizer
-        self._admission = admission
+        self._performer = Performer(backend, admission, metrics)
         self._metrics = metrics
         self._surroundings = (backend.name, tokenizer.fingerprint, *surroundings)
         self._caveats = caveats
+        self._fitted = fitted
         self._compile = lru_cache(maxsize=PLANS_KEPT)(self._compile_anew)
+        self._sharing = Sharing[Outcome]()
 
     async def decide(self, query: Query) -> Outcome:
-        """Read every group of the query's plan, in parallel, and conclude.
+        """Read what the query asks, stage by stage, and conclude. Equal queries in flight share their reads.
 
         Raises:
             CallerError: the questions or the state cannot be read as asked.
@@ -137,162 +117,146 @@ class Driver:
         """
         begun = time.monotonic()
         deadline = asyncio.get_running_loop().time() + query.deadline_s
-        compiled = self._compile(query.schema, query.options, self._backend.capabilities)
-        jobs, state_tokens = await self._prepare(compiled, query)
-        own = Admission(self._admission.capacity, max_waiting=sys.maxsize)
-        laps = [_Lap(own) for _ in jobs]
+        joins = self._sharing.has(query)
         try:
-            async with asyncio.timeout_at(deadline):
-                readings = await together(
-                    [
-                        self._read(job, query.policy, deadline, lap)
-                        for job, lap in zip(jobs, laps, strict=True)
-                    ]
-                )
+            outcome, shared = await self._sharing.do(query, lambda: self._decide(query))
+        except DeadlineExceeded:
+            left = deadline - asyncio.get_running_loop().time()
+            if not joins or left <= 0:
+                raise
+            # It was the deadline of the one who had begun earlier.
+            outcome, shared = await self._decide(replace(query, deadline_s=left)), False
+        self._metrics.observe(outcome.decision, shared=shared)
+        return replace(outcome, shared=shared, total_ms=1000 * (time.monotonic() - begun))
+
+    async def compiled(self, query: Query) -> Compiled:
+        """Return a query's plan, from the cache or made now.
+
+        Raises:
+            CallerError: the questions cannot be read as asked.
+        """
+        capabilities = self._backend.capabilities
+        refuse_unsupported(query.options, query.images, capabilities, self._tokenizer)
+        options = query.options
+        if query.images or not capabilities.continues:
+            # The engine makes such prompts itself: nothing of ours can stand behind the model's marker, and
+            # what its chat template puts there cannot be taken away.
+            in_prompt = self._tokenizer.scaffold_in_prompt
+            options = replace(options, scaffold="prompt" if in_prompt else "canvas", restate=True)
+        options_in_all = sum(len(question.options) for _, question in query.schema.questions)
+        return await _off_the_loop(
+            options_in_all > MANY_OPTIONS, lambda: self._compile(query.schema, options, capabilities)
+        )
+
+    def fingerprint_of(self, compiled: Compiled, policy: ReadPolicy) -> str:
+        """Return the fingerprint that such a decision has as long as no fitted policy is applied to it."""
+        return fingerprint(compiled.frame.plan, policy, self._surroundings)
+
+    def fingerprint_carried(self, compiled: Compiled, policy: ReadPolicy) -> str:
+        """Return the fingerprint that such a decision's answer carries."""
+        return self._fingerprint(compiled, policy, self._calibrated(compiled, policy)[1])
+
+    async def _decide(self, query: Query) -> Outcome:
+        course = self._performer.course(asyncio.get_running_loop().time() + query.deadline_s)
+        try:
+            async with asyncio.timeout_at(course.deadline):
+                return await self._decide_in_time(query, course)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"no answer within the deadline of {query.deadline_s * 1000:.0f} ms.",
                 hint="Raise deadline_ms, or send fewer requests at a time.",
             ) from None
-        decision = conclude(query.schema, compiled.plan, readings, self._tokenizer.token_text)
-        decision = replace(decision, warnings=(*self._caveats(query.schema), *decision.warnings))
-        self._metrics.observe(decision)
+
+    async def _decide_in_time(self, query: Query, course: Course) -> Outcome:
+        compiled = await self.compiled(query)
+        policy, calibration = self._calibrated(compiled, query.policy)
+        frame = compiled.frame
+        maker = JobMaker(frame, Matter(query.state, query.images, query.seed))
+        long = len(query.state) * len(frame.plan.groups) > LONG_STATE
+        fitting = await _off_the_loop(long, lambda: maker.cut(query.long_state))
+        may_extend = extensions_allowed(frame, policy)
+        answers: dict[str, Answer | Skipped] = {}
+        readings: list[GroupReading] = []
+        for stage in frame.plan.stages:
+            opened, skipped = open_stage(stage, answers, compiled.compiler)
+            answers.update(skipped)
+            course.leg()
+            thoughts = await together([self._think(fitting, each, course) for each in opened])
+
+            def jobs(
+                opened: Sequence[OpenGroup] = opened, thoughts: Sequence[Thought | None] = thoughts
+            ) -> list[GroupJob]:
+                return [
+                    fitting.job(each, policy, may_extend=may_extend[each.group.identifiers], thought=thought)
+                    for each, thought in zip(opened, thoughts, strict=True)
+                ]
+
+            made = await _off_the_loop(long, jobs)
+            course.leg()
+            found = await together([self._performer.read(job, policy, course) for job in made])
+            readings += found
+            for reading in found:
+                answers.update(answers_of(reading))
+        decision = conclude(
+            frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
+        )
+        before, used = maker.state_tokens(), fitting.state_tokens()
+        warnings = (*self._caveats(query.schema), *_about_cut(before, used), *decision.warnings)
         return Outcome(
-            decision=decision,
-            state_tokens=state_tokens,
+            decision=replace(decision, warnings=warnings),
+            state_tokens=before,
+            state_tokens_used=used,
             question_set=compiled.question_set,
-            fingerprint=fingerprint(query.schema, compiled.plan, query.policy, self._surroundings),
-            queue_ms=1000 * max(lap.queue for lap in laps),
-            engine_ms=1000 * max(lap.engine for lap in laps),
-            total_ms=1000 * (time.monotonic() - begun),
+            fingerprint=self._fingerprint(compiled, query.policy, calibration),
+            queue_ms=1000 * course.queue,
+            engine_ms=1000 * course.engine,
+            total_ms=0.0,
         )
 
-    def _compile_anew(self, schema: Schema, options: ReadOptions, capabilities: Capabilities) -> _Compiled:
-        plan = compile_plan(schema, options, capabilities, self._tokenizer)
-        overheads = tuple(len(self._prompt(group, options, "").ids) for group in plan.groups)
-        return _Compiled(plan, question_set_id(schema), overheads)
+    def _compile_anew(self, schema: Schema, options: ReadOptions, capabilities: Capabilities) -> Compiled:
+        compiler = Compiler(options, capabilities, self._tokenizer)
+        frame = Frame.around(compiler.plan(schema), capabilities, self._tokenizer)
+        return Compiled(frame, compiler, question_set_id(schema))
 
-    async def _prepare(self, compiled: _Compiled, query: Query) -> tuple[list[GroupJob], int]:
-        """Tokenise the prompts, off the event loop where the state is long, and count the state's tokens."""
-        options = query.options
-        groups = compiled.plan.groups
-        if len(query.state) * len(groups) > LONG_STATE:
-            prompts = await asyncio.to_thread(
-                lambda: [self._prompt(group, options, query.state) for group in groups]
-            )
-        else:
-            prompts = [self._prompt(group, options, query.state) for group in groups]
-        room = self._backend.capabilities.max_model_len
-        for group, prompt, overhead in zip(groups, prompts, compiled.overheads, strict=True):
-            if room is not None and len(prompt.ids) + group.canvas.width > room:
-                raise _too_long(len(prompt.ids), overhead, group.canvas.width, room)
-        mask = self._tokenizer.mask if options.slot_fill == "mask" else None
-        jobs = [
-            GroupJob(
-                group,
-                prompt,
-                derive_seed(query.seed, query.state, group.content),
-                self._tokenizer.noise_ids,
-                mask,
-            )
-            for group, prompt in zip(groups, prompts, strict=True)
-        ]
-        return jobs, max(0, len(prompts[0].ids) - compiled.overheads[0])
+    def _calibrated(self, compiled: Compiled, policy: ReadPolicy) -> tuple[ReadPolicy, Calibration | None]:
+        """Return the policy with what was fitted for just this decision in place of the defaults."""
+        fitted = self._fitted
+        if fitted is None:
+            return policy, None
+        if self.fingerprint_of(compiled, policy) != fitted.fingerprint:
+            return policy, Calibration(fitted, fingerprint_match=False)
+        return replace(
+            policy,
+            temperatures=fitted.temperatures or policy.temperatures,
+            entropy_thresholds=fitted.thresholds or policy.entropy_thresholds,
+        ), Calibration(fitted, fingerprint_match=True)
 
-    def _prompt(self, group: Group, options: ReadOptions, state: str) -> Prompt:
-        tokenizer = self._tokenizer
-        segments = build_prompt(tokenizer.chat, options.layout, options.template, group.asked, state)
-        ids = tokenizer.encode_prompt(segments)
-        # The empty thought block stands once: at the end of the prompt, or at the head of the canvas.
-        if options.scaffold == "prompt" and not tokenizer.scaffold_in_prompt:
-            ids += tokenizer.scaffold
-        elif options.scaffold == "canvas" and tokenizer.scaffold_in_prompt:
-            ids = ids[: len(ids) - len(tokenizer.scaffold)]
-        return Prompt(ids, segments)
+    def _fingerprint(self, compiled: Compiled, policy: ReadPolicy, calibration: Calibration | None) -> str:
+        applied = calibration.policy if calibration and calibration.fingerprint_match else None
+        return fingerprint(compiled.frame.plan, policy, self._surroundings, applied)
 
-    async def _read(self, job: GroupJob, policy: ReadPolicy, deadline: float, lap: _Lap) -> GroupReading:
-        """Drive one group's generator to its end."""
-        steps = read_group(job, policy)
-        batch = next(steps)
-        while True:
-            reply: Reply
-            if batch.extra:
-                reply = await self._perform_if_possible(batch, deadline, lap)
-            else:
-                reply = await self._perform(batch, lap)
-            try:
-                batch = steps.send(reply)
-            except StopIteration as end:
-                reading: GroupReading = end.value
-                return reading
-            except UpstreamError as error:  # the reply does not hold what was asked for
-                self._metrics.upstream_errors.labels(error.kind).inc()
-                raise
-
-    async def _perform_if_possible(self, batch: Batch, deadline: float, lap: _Lap) -> Reply:
-        """Perform extra reads, unless they fail or would miss the deadline."""
-        left = deadline - asyncio.get_running_loop().time()
-        if left < lap.last_batch:
-            return ReadsSkipped("more reads would have missed the deadline")
-        try:
-            # What is left over serves to conclude and answer.
-            async with asyncio.timeout(left - min(0.05, left / 10)):
-                return await self._perform(batch, lap)
-        except TimeoutError:
-            return ReadsSkipped("more reads missed the deadline")
-        except Overloaded:
-            return ReadsSkipped("the queue for more reads was full")
-        except UpstreamError as error:
-            return ReadsSkipped(f"more reads failed: {error.message.rstrip('.')}")
-
-    async def _perform(self, batch: Batch, lap: _Lap) -> list[Read]:
-        """Perform a batch, cut into pieces that the capacity covers."""
-        pieces = _pieces(batch.requests, self._admission.capacity)
-        done = await together([self._perform_piece(piece, batch.extra, lap.own) for piece in pieces])
-        lap.queue += max(piece.queue for piece in done)
-        lap.last_batch = max(piece.engine for piece in done)
-        lap.engine += lap.last_batch
-        return [read for piece in done for read in piece.reads]
-
-    async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, own: Admission) -> _Piece:
-        loop = asyncio.get_running_loop()
-        weight = _weight(piece)
-        try:
-            async with own.permit(weight):
-                asked = loop.time()
-                async with self._admission.permit(weight, extra=extra):
-                    started = loop.time()
-                    reads = await self._backend.read(piece)
-                    ended = loop.time()
-        except UpstreamError as error:
-            self._metrics.upstream_errors.labels(error.kind).inc()
-            raise
-        kind = "extra" if extra else "first"
-        self._metrics.reads.labels(kind).inc(len(piece))
-        self._metrics.batch_seconds.labels(kind).observe(ended - started)
-        self._metrics.queue_seconds.observe(started - asked)
-        return _Piece(reads, started - asked, ended - started)
-
-
-def _weight(requests: Sequence[ReadRequest]) -> Weight:
-    return Weight(sum(request.width for request in requests), len(requests))
-
-
-def _pieces(requests: Sequence[ReadRequest], capacity: Weight) -> list[Sequence[ReadRequest]]:
-    """Cut reads of one width into runs that fit the capacity."""
-    size = max(1, min(capacity.reads, capacity.positions // requests[0].width))
-    return [requests[start : start + size] for start in range(0, len(requests), size)]
-
-
-def _too_long(prompt: int, overhead: int, width: int, room: int) -> InvalidRequest | StateTooLong:
-    left = room - overhead - width
-    if left <= 0:
-        return InvalidRequest(
-            f"take {overhead} tokens of prompt; the engine's context of {room} leaves no room.",
-            path=("questions",),
+    async def _think(self, maker: JobMaker, opened: OpenGroup, course: Course) -> Thought | None:
+        """Have the model write its thought about a group, if it is to."""
+        tokens = maker.thought_tokens
+        if not tokens:
+            return None
+        begun = time.monotonic()
+        stop = self._tokenizer.scaffold[-1]
+        prompt = maker.thinking(opened)
+        written = await self._performer.generate(prompt, tokens, stop, course)
+        return Thought(
+            written.ids, self._tokenizer.text(written.ids), written.stopped, time.monotonic() - begun
         )
-    return StateTooLong(
-        f"has {prompt - overhead} tokens; {left} fit beside these questions.",
-        path=("state",),
-        hint=f"Shorten the state, or start the engine with a --max-model-len above {room}.",
+
+
+async def _off_the_loop(long: bool, work: Callable[[], T]) -> T:
+    """Do the work, in a thread where it takes long enough for others to notice."""
+    return await asyncio.to_thread(work) if long else work()
+
+
+def _about_cut(before: int, used: int) -> Sequence[DecisionWarning]:
+    if used == before:
+        return ()
+    return (
+        DecisionWarning("state_truncated", f"The model was shown {used} of the state's {before} tokens."),
     )

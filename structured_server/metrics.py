@@ -13,6 +13,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from structured_server.admission import Admission
+from structured_server.core.answers import Skipped
 from structured_server.core.decision import Decision
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 4, 8, 16)
@@ -41,6 +42,11 @@ class Metrics:
         self.decisions = Counter(
             "structured_server_decisions", "Decisions made.", ["extended"], registry=registry
         )
+        self.shared_decisions = Counter(
+            "structured_server_shared_decisions",
+            "Decisions that took the answer of an equal one in flight.",
+            registry=registry,
+        )
         self.answers = Counter(
             "structured_server_answers", "Answers given.", ["type", "status"], registry=registry
         )
@@ -56,6 +62,9 @@ class Metrics:
         )
         self.reads = Counter(
             "structured_server_reads", "Reads sent to the engine.", ["kind"], registry=registry
+        )
+        self.thoughts = Counter(
+            "structured_server_thoughts", "Thoughts that the model wrote.", registry=registry
         )
         self.batch_seconds = Histogram(
             "structured_server_batch_seconds",
@@ -98,12 +107,17 @@ class Metrics:
         self.permit_capacity.labels("reads").set(admission.capacity.reads)
         self.waiting.set_function(lambda: admission.waiting)
 
-    def observe(self, decision: Decision) -> None:
-        """Count a decision and what its answers look like."""
+    def observe(self, decision: Decision, *, shared: bool = False) -> None:
+        """Count a decision and what its answers look like; one that shared its reads counts only as such."""
+        if shared:
+            self.shared_decisions.inc()
+            return
         self.decisions.labels("true" if decision.extended_by else "false").inc()
         for answer in decision.answers.values():
             kind = answer.question.kind
             self.answers.labels(kind, answer.status).inc()
+            if isinstance(answer, Skipped):
+                continue
             self.normalized_entropy.labels(kind).observe(answer.distribution.normalized_entropy)
             if answer.distribution.label_mass is not None:
                 self.label_mass.observe(answer.distribution.label_mass)

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import Any, Literal, get_args
 
 from structured_server.core.plan import Scaffold
+from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD
 from structured_server.core.reads import SlotFill
 from structured_server.errors import SettingsError
 
@@ -28,7 +29,6 @@ LAST_PORT = 65_535
 
 _SERVICE_LINK = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
-DEFAULT_ENTROPY_THRESHOLD = 0.1
 PLATFORMS = {"K_SERVICE": "in Cloud Run", "KUBERNETES_SERVICE_HOST": "in Kubernetes"}
 """Variables that platforms set in every container."""
 
@@ -83,6 +83,9 @@ class Settings:
     entropy_threshold: float | None = _setting(
         f"Entropy in nats above which samples=auto reads again. Default: {DEFAULT_ENTROPY_THRESHOLD}; "
         "the embedded model has its own."
+    )
+    policy: str = _setting(
+        "File with temperatures and entropy thresholds that were fitted for one question set.", ""
     )
     deadline_ms: int = _setting("Deadline of requests that name none.", 8000)
     read_timeout_ms: int = _setting("How long one read may take at the engine.", 30_000)

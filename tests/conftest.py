@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from structured_server.tokenizer import LoadedTokenizer
 from tests.engine import server
 from tests.engine.server import Engine, Oracle
 from tests.gemma import diffusion_gemma_tokenizer
+
+# A property says what must hold, not how soon: a busy machine is slow now and then.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 HERE = Path(__file__).parent
 WITH_ENGINE = (HERE / "engine", HERE / "e2e", HERE / "inprocess" / "real")

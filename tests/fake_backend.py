@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
-from structured_server.backends import Step
+from structured_server.backends import Generation, Step
 from structured_server.core.plan import Capabilities
-from structured_server.core.reads import Read, ReadRequest, Row
+from structured_server.core.reads import Prompt, Read, ReadRequest, Row
 from tests.fake_replies import expected_logprob
 
 LogProb = Callable[[ReadRequest, int, int], float]
@@ -22,7 +23,8 @@ class FakeBackend:
     """Answers reads by a function of the request, and does what it is told to do wrong.
 
     `delays` (seconds) and `failures` are keyed by the number of a batch, from 0 on; `problems` by the name of
-    the step of `prepare` that raises them.
+    the step of `prepare` that raises them. Further `abilities` are fields of its `Capabilities`. What it
+    writes is `thought`, as far as the tokens that it may write go, and it stops where that is all.
     """
 
     name = "fake"
@@ -35,10 +37,15 @@ class FakeBackend:
         max_model_len: int | None = 4096,
         logprob: LogProb = _expected,
         delay_s: float = 0.0,
+        thought: Sequence[int] = (),
+        **abilities: Any,
     ) -> None:
-        self.capabilities = Capabilities(tuple(widths), max_label_ids, max_model_len)
+        self.capabilities = Capabilities(tuple(widths), max_label_ids, max_model_len, **abilities)
         self.logprob = logprob
         self.delay_s = delay_s
+        self.thought = tuple(thought)
+        self.generated: list[tuple[Prompt, int, int]] = []  # what was written behind: prompt, tokens, stop
+        self.generation_failure: Exception | None = None
         self.delays: dict[int, float] = {}
         self.failures: dict[int, Exception] = {}
         self.steps = [Step("engine", "the engine to answer"), Step("warm_up", "the first read")]
@@ -74,6 +81,14 @@ class FakeBackend:
             for position in request.positions
         )
         return Read(tuple(Row(row, max(row, key=row.__getitem__)) for row in rows), len(request.prompt.ids))
+
+    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
+        """Write, after the usual delay, or fail as told."""
+        self.generated.append((prompt, tokens, stop))
+        await asyncio.sleep(self.delay_s)
+        if self.generation_failure is not None:
+            raise self.generation_failure
+        return Generation(self.thought[:tokens], stopped=len(self.thought) < tokens)
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Walk the steps; one with a problem raises it."""

@@ -20,12 +20,21 @@ from aiohttp import web
 
 from structured_server.backends.vllm import EngineTokenizer
 from structured_server.tokenizer import load_tokenizer
-from tests.fake_replies import BodyFault, chat_reply, completion_reply, expected_logprob, rows_of_reply
+from tests.fake_replies import (
+    BodyFault,
+    chat_reply,
+    completion_reply,
+    expected_logprob,
+    generation_reply,
+    rows_of_reply,
+)
 from tests.toy_engine import ToyEngineTokenizer
 
 __all__ = ["FakeEngine", "Faults", "SeenRead", "expected_logprob"]
 
 _MAX_LABEL_IDS = 128
+IMAGE_TOKENS = 70
+"""What an image adds to a prompt."""
 
 
 @dataclass(slots=True)
@@ -42,6 +51,7 @@ class Faults:
     status: int | None = None  # an error reply in vLLM's form
     body: BodyFault | None = None
     # With the engine as a whole.
+    images_fail: bool = False  # with a 500, wherever they come
     dead: bool = False
     no_seeded_reads: bool = False  # the engine ignores what it does not know, as with any other model
     other_tokenizer: bool = False
@@ -60,7 +70,10 @@ class SeenRead:
 
 
 class FakeEngine:
-    """One engine on a loopback port, which it keeps when it is stopped and started again."""
+    """One engine on a loopback port, which it keeps when it is stopped and started again.
+
+    It sees images where it is told so. Where it may write it writes `thought`.
+    """
 
     def __init__(
         self,
@@ -70,11 +83,15 @@ class FakeEngine:
         canvas: int = 64,
         max_model_len: int = 4096,
         port: int = 0,
+        images: bool = False,
+        thought: Sequence[int] = (),
     ) -> None:
+        self.images, self.thought = images, thought
         self.tokenizer = tokenizer or ToyEngineTokenizer()
         self.model, self.canvas, self.max_model_len, self.port = model, canvas, max_model_len, port
         self.faults = Faults()
         self.reads: list[SeenRead] = []
+        self.generations: list[Mapping[str, Any]] = []  # bodies
         self.in_flight = 0  # reads
         self.hung_up = 0  # reads whose client left before the reply
         self.connections: set[object] = set()  # addresses that reads came from
@@ -125,21 +142,59 @@ class FakeEngine:
         return web.json_response({"object": "list", "data": [served]})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        ids = self.tokenizer.encode_like_engine((await request.json())["prompt"])
+        body = await request.json()
+        if "messages" in body:
+            prompt = self._prompt_of(body["messages"])
+            if isinstance(prompt, web.Response):
+                return prompt
+            return web.json_response({"count": len(prompt), "tokens": prompt})
+        ids = self.tokenizer.encode_like_engine(body["prompt"])
         tokens = [token_id + self.faults.other_tokenizer for token_id in ids]
         return web.json_response({"count": len(tokens), "tokens": tokens})
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if "stop_token_ids" in body:
+            return await self._generate(request, body)
         return await self._read(request, body, body["prompt"], chat=False)
 
-    async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
-        body, chat = await request.json(), self.tokenizer.chat
-        system, user = (
-            message["content"].strip() if chat.strips else message["content"] for message in body["messages"]
+    async def _generate(self, request: web.Request, body: Mapping[str, Any]) -> web.StreamResponse:
+        self.generations.append(body)
+        with self._counted():
+            await asyncio.sleep(3600 if self.faults.hang else self.faults.delay_s)
+        if self.faults.status is not None:
+            return _error(self.faults.status, "the fault that was asked for")
+        written = [*self.thought, *body["stop_token_ids"]][: body["max_tokens"]]
+        reply = json.dumps(generation_reply(written, len(body["prompt"]))).encode()
+        return await _send(
+            request, reply[: len(reply) // (1 + (self.faults.body == "truncated"))], self.faults
         )
-        text = f"{chat.start}{system}{chat.middle}{user}{chat.end}"
-        return await self._read(request, body, self.tokenizer.encode_like_engine(text), chat=True)
+
+    async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        prompt = self._prompt_of(body["messages"])
+        if isinstance(prompt, web.Response):
+            return prompt
+        return await self._read(request, body, prompt, chat=True)
+
+    def _prompt_of(self, messages: Sequence[Mapping[str, Any]]) -> list[int] | web.Response:
+        """Tokenise a user's message, with or without a system's before it, as vLLM does."""
+        chat = self.tokenizer.chat
+        texts, images = [], 0
+        for message in messages:
+            content = message["content"]
+            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            images += sum(part["type"] == "image_url" for part in parts)
+            text = "".join(part["text"] for part in parts if part["type"] == "text")
+            texts.append(text.strip() if chat.strips else text)
+        if images and not self.images:
+            return _error(400, "this is not a multimodal model")
+        if images and self.faults.images_fail:
+            return _error(500, "Image size (900000000 pixels) exceeds limit of 178956970 pixels")
+        *system, user = texts
+        start = f"{chat.start}{system[0]}{chat.middle}" if system else chat.start_user
+        ids = self.tokenizer.encode_like_engine(f"{start}{user}{chat.end}")
+        return [*[self.tokenizer.noise_ids[0]] * (IMAGE_TOKENS * images), *ids]
 
     async def _read(
         self, request: web.Request, body: dict[str, Any], prompt: Sequence[int], *, chat: bool
@@ -239,6 +294,7 @@ async def main() -> None:
     options.add_argument("--model", default="fake")
     options.add_argument("--canvas", type=int, default=64)
     options.add_argument("--max-model-len", type=int, default=4096)
+    options.add_argument("--images", action="store_true")
     options.add_argument("--tokenizer", type=load_tokenizer, default=ToyEngineTokenizer(), help="a folder")
     async with FakeEngine(**vars(options.parse_args())) as engine:
         print(engine.url, flush=True)  # noqa: T201

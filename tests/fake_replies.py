@@ -64,6 +64,12 @@ def chat_reply(rows: Rows, prompt_tokens: int) -> dict[str, Any]:
     return _reply({"content": content}, len(rows), prompt_tokens)
 
 
+def generation_reply(ids: Sequence[int], prompt_tokens: int) -> dict[str, Any]:
+    """Return the body of a 200 of `/v1/completions` that let the model write."""
+    logprobs = {"tokens": list(map(_name, ids)), "top_logprobs": [{_name(i): -0.5} for i in ids]}
+    return _reply(logprobs, len(ids), prompt_tokens)
+
+
 def _reply(logprobs: dict[str, Any], count: int, prompt_tokens: int) -> dict[str, Any]:
     return {
         "choices": [{"index": 0, "logprobs": logprobs, "finish_reason": "length"}],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from structured_server.core.tokens import ChatFormat, Kind, Segment
 
@@ -54,6 +55,7 @@ class ToyTokenizer:
             self.encode_prompt([Segment(Kind.CONTROL, block)]) if scaffold or scaffold_in_prompt else ()
         )
         self.scaffold_in_prompt = scaffold_in_prompt
+        self.thinking = replace(self.chat, start=f"{self.chat.start}think\n") if scaffold else None
         self.vocabulary_size = _CHARACTERS_FROM + 0x110000
         self.noise_ids: Sequence[int] = range(_CHARACTERS_FROM + _NOISE.start, _CHARACTERS_FROM + _NOISE.stop)
         self.fingerprint = "toy"
@@ -82,6 +84,10 @@ class ToyTokenizer:
         """Return the ids, ascending, equal to this one after stripping white space only."""
         word = self.token_text(label_id).strip()
         return tuple(sorted({label_id, *(self._ids[s] for s in (word, f" {word}") if s in self._ids)}))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return what the tokens read as together, for people."""
+        return "".join(map(self.token_text, ids))
 
     def token_text(self, token_id: int) -> str:
         """Return what the token reads as, for people."""

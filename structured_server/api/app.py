@@ -13,15 +13,19 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 import structured_server
+from structured_server.api.batch import decide_batch
 from structured_server.api.decide import decide
 from structured_server.api.errors import error_response, handle, json_response
 from structured_server.api.keys import ApiKeys
+from structured_server.api.lint import lint
 from structured_server.api.request_log import RequestLog
 from structured_server.api.service import Service
 from structured_server.errors import MethodNotAllowed, StructuredServerError, UnknownRoute
 from structured_server.readiness import RETRY_AFTER_S
+from structured_server.wire.batch import BATCH_LINES, LINE_TYPES, MEDIA_TYPE, BatchRequest
 from structured_server.wire.decide_request import DecideRequest
 from structured_server.wire.decide_response import DecideResponse, ErrorResponse
+from structured_server.wire.lint import LintRequest, LintResponse
 
 _REFERENCE = "#/components/schemas/{model}"
 _ERRORS = {
@@ -35,6 +39,9 @@ _ERRORS = {
     502: "The engine failed.",
     503: "Loading or overloaded; Retry-After says when to come back.",
     504: "The deadline passed.",
+}
+_LINT_ERRORS = {status: text for status, text in _ERRORS.items() if status < 500} | {
+    413: "The body is too long."
 }
 
 
@@ -84,6 +91,38 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             },
         )(decide_route)
 
+    async def lint_route(request: Request) -> Response:
+        """Report what questions come to: canvases, labels, reads, tokens, warnings. Nothing is read."""
+        return await lint(request, service)
+
+    for path in ("/decide/lint", "/v1/decide/lint"):
+        app.post(
+            path,
+            tags=["decisions"],
+            summary="Lint questions",
+            response_model=None,
+            responses={
+                200: {"description": "What the questions come to."},
+                **{status: {"description": text} for status, text in _LINT_ERRORS.items()},
+            },
+        )(lint_route)
+
+    async def batch_route(request: Request) -> Response:
+        """Answer one question set about up to 1,000 states, line by line in their order."""
+        return await decide_batch(request, service)
+
+    for path in ("/decide/batch", "/v1/decide/batch"):
+        app.post(
+            path,
+            tags=["decisions"],
+            summary="Decide a batch",
+            response_model=None,
+            responses={
+                200: {"description": "Lines: a header, one for each item, an end; others while waiting."},
+                **{status: {"description": text} for status, text in _ERRORS.items()},
+            },
+        )(batch_route)
+
     @app.get("/health", tags=["operations"], summary="Alias of /live")
     @app.get("/live", tags=["operations"], summary="Whether this server runs")
     async def live() -> Response:
@@ -121,7 +160,15 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         return app.openapi_schema
     document = FastAPI.openapi(app)
     _, schemas = models_json_schema(
-        [(DecideRequest, "validation"), (DecideResponse, "validation"), (ErrorResponse, "validation")],
+        [
+            (DecideRequest, "validation"),
+            (DecideResponse, "validation"),
+            (ErrorResponse, "validation"),
+            (LintRequest, "validation"),
+            (LintResponse, "validation"),
+            (BatchRequest, "validation"),
+            *((line, "validation") for line in BATCH_LINES),
+        ],
         ref_template=_REFERENCE,
     )
     document.setdefault("components", {})["schemas"] = schemas["$defs"]
@@ -129,6 +176,21 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         operation = document["paths"][path]["post"]
         operation["requestBody"] = {"required": True, "content": _json("DecideRequest")}
         operation["responses"]["200"]["content"] = _json("DecideResponse")
+        for status in _ERRORS:
+            operation["responses"][str(status)]["content"] = _json("ErrorResponse")
+    for path in ("/decide/lint", "/v1/decide/lint"):
+        operation = document["paths"][path]["post"]
+        operation["requestBody"] = {"required": True, "content": _json("LintRequest")}
+        operation["responses"]["200"]["content"] = _json("LintResponse")
+        for status in _LINT_ERRORS:
+            operation["responses"][str(status)]["content"] = _json("ErrorResponse")
+    for path in ("/decide/batch", "/v1/decide/batch"):
+        operation = document["paths"][path]["post"]
+        text = {"type": "string", "description": "The object without items, then one item a line."}
+        in_lines = {kind: {"schema": text} for kind in sorted(LINE_TYPES)}
+        operation["requestBody"] = {"required": True, "content": {**_json("BatchRequest"), **in_lines}}
+        lines = [{"$ref": _REFERENCE.format(model=line.__name__)} for line in BATCH_LINES]
+        operation["responses"]["200"]["content"] = {MEDIA_TYPE: {"schema": {"anyOf": lines}}}
         for status in _ERRORS:
             operation["responses"][str(status)]["content"] = _json("ErrorResponse")
     app.openapi_schema = document

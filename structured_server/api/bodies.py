@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import TypeVar
 
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from structured_server.errors import BodyTooLarge, UnsupportedEncoding
+from structured_server.core.reads import Image
+from structured_server.errors import BodyTooLarge, MalformedBody, UnsupportedEncoding
+from structured_server.wire.images import checked_image
+
+JSON_PART = "request"
+MOST_PARTS = 32
 
 T = TypeVar("T")
 
@@ -33,6 +40,54 @@ async def read_body(request: Request, limit: int) -> bytes:
                 hint="Shorten it, or raise the server's --max-body-bytes.",
             )
     return bytes(body)
+
+
+async def read_parts(request: Request, limit: int) -> tuple[bytes, tuple[Image, ...]]:
+    """Return the JSON of a request and its images: all of the body, or the parts of a multipart one.
+
+    There the part `request` holds the JSON, and every other part is an image, in order.
+
+    Raises:
+        UnsupportedEncoding: it is compressed.
+        BodyTooLarge: it has more than `limit` bytes.
+        MalformedBody: it is no multipart body, although it says so, or has no part `request`.
+        InvalidRequest: a part is no image.
+        ClientDisconnect: its sender left.
+    """
+    body = await read_body(request, limit)
+    content_type = request.headers.get("content-type", "")
+    if not content_type.lower().startswith("multipart/form-data"):
+        return body, ()
+    # A part without a file name is decoded as text. As Latin-1 it gives its bytes back as they came.
+    headers = Headers({"content-type": f"{content_type}; charset=latin-1"})
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        parser = MultiPartParser(
+            headers, stream(), max_files=MOST_PARTS, max_fields=MOST_PARTS, max_part_size=limit
+        )
+        form = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        reason = getattr(error, "message", "it has no boundary")
+        raise MalformedBody(f"the body is no multipart form: {reason.rstrip('.')}.") from None
+    found: bytes | None = None
+    images: list[Image] = []
+    try:
+        for name, value in form.multi_items():
+            data = value.encode("latin-1", "replace") if isinstance(value, str) else await value.read()
+            if name == JSON_PART:
+                found = data
+            else:
+                images.append(
+                    checked_image(data, (name.encode("latin-1", "replace").decode(errors="replace"),))
+                )
+    finally:
+        await form.close()  # large parts are files until then
+    if found is None:
+        raise MalformedBody(f"the multipart body has no part named {JSON_PART}, which must hold the JSON.")
+    return found, tuple(images)
 
 
 async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T:

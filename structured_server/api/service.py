@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
-from structured_server.core.decision import ReadPolicy
 from structured_server.core.plan import ReadOptions
+from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, ByType, ReadPolicy
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
 from structured_server.metrics import Metrics
+from structured_server.policy_file import load_policy
 from structured_server.readiness import ReadinessMonitor
-from structured_server.settings import DEFAULT_ENTROPY_THRESHOLD, Settings
+from structured_server.settings import Settings
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
 
 # Backends are imported where one is wanted: they bring much along.
@@ -69,9 +70,10 @@ def assemble(
         raise SettingsError("--slot-fill mask needs a tokenizer with a mask token; this one has none.")
     model = demo.name if demo else settings.model
     model_revision = demo.revision if demo else settings.model_revision
-    threshold = settings.entropy_threshold
-    if threshold is None:
-        threshold = demo.entropy_threshold if demo else DEFAULT_ENTROPY_THRESHOLD
+    if settings.entropy_threshold is not None:
+        thresholds = ByType.same(settings.entropy_threshold)
+    else:
+        thresholds = demo.entropy_thresholds if demo else ByType.same(DEFAULT_ENTROPY_THRESHOLD)
     metrics = Metrics()
     admission = Admission(
         Weight(settings.max_positions, settings.max_reads), max_waiting=settings.max_waiting
@@ -89,11 +91,12 @@ def assemble(
             metrics,
             surroundings=(model, model_revision, settings.prompt_transport),
             caveats=demo.caveats if demo else no_caveats,
+            fitted=load_policy(settings.policy) if settings.policy else None,
         ),
         readiness=ReadinessMonitor(backend, metrics),
         metrics=metrics,
         read_options=ReadOptions(scaffold=settings.scaffold, slot_fill=settings.slot_fill),
-        read_policy=ReadPolicy(entropy_threshold=threshold, lead=settings.lead_read),
+        read_policy=ReadPolicy(entropy_thresholds=thresholds, lead=settings.lead_read),
     )
 
 

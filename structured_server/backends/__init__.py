@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from structured_server.core.plan import Capabilities
-from structured_server.core.reads import Read, ReadRequest
+from structured_server.core.reads import Prompt, Read, ReadRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,14 @@ class Step:
     waits_for: str
 
 
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Tokens that the model wrote; `stopped` tells whether the token that ends them came."""
+
+    ids: tuple[int, ...]
+    stopped: bool
+
+
 class NotReady(Exception):
     """A step of `Backend.prepare` failed; the message says what is wrong and what would be right.
 
@@ -26,7 +34,7 @@ class NotReady(Exception):
 
 
 class Backend(Protocol):
-    """Performs reads. The five members are all that the rest of the server uses."""
+    """Performs reads. These members are all that the rest of the server uses."""
 
     @property
     def name(self) -> str:
@@ -41,6 +49,15 @@ class Backend(Protocol):
 
         Raises:
             UpstreamError: a read failed. No other exception leaves this method.
+        """
+
+    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
+        """Have the model write up to so many tokens, or up to the token `stop`, which is left out.
+
+        Asked only of backends whose capabilities have `generation`.
+
+        Raises:
+            UpstreamError: it failed.
         """
 
     def prepare(self) -> AsyncIterator[Step]:

@@ -90,8 +90,8 @@ def decide(
     output: Literal["table", "json"],
 ) -> None:
     """Answer typed questions about STATE: text, or - for standard input."""
-    body = _questions(questions_file)
-    body["state"] = _state(state, state_file, json_state)
+    body = read_questions(questions_file)
+    body["state"] = read_state(state, state_file, json_state)
     if model:
         body["model"] = model
     for name, value in (("samples", _samples(samples)), ("layout", layout), ("isolate", isolate)):
@@ -107,8 +107,12 @@ def decide(
     sys.exit(UNDECIDED if answer["undecided"] else 0)
 
 
-def _questions(file: Path) -> dict[str, Any]:
-    """Read a file of questions: the map itself, or a request body without its state."""
+def read_questions(file: Path) -> dict[str, Any]:
+    """Read a file of questions: the map itself, or a request body without its state.
+
+    Raises:
+        Refused: it cannot be read, or holds something else.
+    """
     import yaml
 
     try:
@@ -126,7 +130,12 @@ def _questions(file: Path) -> dict[str, Any]:
     return found if isinstance(found.get("questions"), dict) else {"questions": found}
 
 
-def _state(argument: str | None, file: Path | None, as_json: bool) -> Any:
+def read_state(argument: str | None, file: Path | None, as_json: bool) -> Any:
+    """Return the state: text, or what its JSON holds.
+
+    Raises:
+        Refused: there is none, more than one, or it cannot be read.
+    """
     if (argument is None) == (file is None):
         raise Refused(
             "give the state once: as an argument, with --state-file, or as - for standard input.", BAD_INPUT

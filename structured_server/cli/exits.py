@@ -6,6 +6,7 @@ import click
 
 USAGE = 2  # click's own, for wrong flags
 UNDECIDED = 3
+WARNINGS = 3  # lint found something
 BAD_INPUT = 4
 SERVER = 5
 AUTH = 6

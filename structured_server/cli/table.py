@@ -18,6 +18,9 @@ def print_answers(answer: dict[str, Any], console: Console | None = None) -> Non
     for heading in ("question", "answer", "option", "", "p", "noise"):
         table.add_column(heading, justify="right" if heading == "p" else "left", no_wrap=heading != "option")
     for name, each in answer["answers"].items():
+        if each["status"] == "skipped":
+            table.add_row(Text(name), Text("(skipped)"), Text(_why(each["reasons"][0])), "", "", "")
+            continue
         options = list(each["probabilities"].items())
         if each["type"] == "choice":
             options.sort(key=lambda pair: -pair[1])
@@ -55,6 +58,10 @@ def _headline(answer: dict[str, Any]) -> str:
         return f"({answer['status']})"
     word = answer_word(answer)
     return f"{word} ({answer['score']:.2f})" if answer["type"] == "score" else word
+
+
+def _why(reason: dict[str, Any]) -> str:
+    return f"asked only where {reason['question']} is {' or '.join(reason['limit'])}"
 
 
 def _option(answer: dict[str, Any], key: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from structured_server.core import distribution as d
 from structured_server.core.distribution import Distribution
@@ -18,11 +18,15 @@ Status = Literal["decided", "abstained"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a question was not decided: the limit that its reading broke."""
+    """Why a question was not decided: the limit that its reading broke, or the answer that it waited for.
+
+    `question` is the one that did not have any of the answers in `limit`, where that is the reason.
+    """
 
     code: str
-    value: float
-    limit: float
+    value: float | str | None
+    limit: float | list[str]
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Answer:
 
     `headline` is the number that the draws' spread describes: P(yes) of a noul, the probability of the
     chosen option, the score. `standard_error` and `interval_95` are in its unit and None with one draw.
-    `agreement` is the share of draws that come to the same option.
+    `agreement` is the share of draws that come to the same option. `orders` is in how many orders the options
+    were read, `order_spread` how far apart that put an option's probability: the largest range of any.
     """
 
     question: Question
@@ -52,6 +57,8 @@ class Answer:
     interval_95: tuple[float, float] | None
     first_entropy: float
     reasons: tuple[Reason, ...]
+    orders: int = 1
+    order_spread: float | None = None
 
     @property
     def status(self) -> Status:
@@ -63,8 +70,28 @@ class Answer:
         """The index of the option that the reading comes to: for a noul 0 (yes) from its threshold up."""
         return _option(self.question, self.distribution)
 
+    @property
+    def key(self) -> str:
+        """The key of that option."""
+        return self.question.options[self.option].key
 
-def fold_draws(question: Question, draws: Sequence[Distribution]) -> Answer:
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A question that was not asked, because another one did not have the answer that it waited for."""
+
+    status: ClassVar[Literal["skipped"]] = "skipped"
+
+    question: Question
+    reason: Reason
+
+
+Answers = Mapping[str, Answer | Skipped]
+
+
+def fold_draws(
+    question: Question, draws: Sequence[Distribution], *, first_entropy: float, orders: int = 1
+) -> Answer:
     """Pool the draws of one question and describe what they say."""
     pooled = d.pool(draws)
     option = _option(question, pooled)
@@ -85,8 +112,10 @@ def fold_draws(question: Question, draws: Sequence[Distribution]) -> Answer:
         agreement=sum(_option(question, draw) == option for draw in draws) / len(draws),
         standard_error=d.standard_error(values),
         interval_95=d.interval_95(values, upper=upper),
-        first_entropy=draws[0].entropy,
+        first_entropy=first_entropy,
         reasons=tuple(_broken_limits(question.limits, pooled)),
+        orders=orders,
+        order_spread=d.largest_range(draws) if orders > 1 else None,
     )
 
 

@@ -18,14 +18,37 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """The start of an answer whose labels are known: it stands in the prompt, and the canvas goes on from it.
+
+    `labels` holds for each of its questions the place of the label, and each option's label id there.
+    """
+
+    ids: tuple[int, ...] = ()
+    labels: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def filled(self, answers: Sequence[int]) -> tuple[int, ...]:
+        """Return the ids with the label of each question's answer, given as the option's index."""
+        filled = list(self.ids)
+        for (position, ids), answer in zip(self.labels, answers, strict=True):
+            filled[position] = ids[answer]
+        return tuple(filled)
+
+
+NO_OPENING = Opening()
+
+
+@dataclass(frozen=True, slots=True)
 class Canvas:
     """Tokens that are denoised together: (scaffold,) template with slots, turn close, padding.
 
-    `ids` holds some label at each slot; a read fills the slots before it is sent.
+    `ids` holds some label at each slot; a read fills the slots before it is sent. `opening` is what the
+    prompt must end with.
     """
 
     ids: tuple[int, ...]
     slots: tuple[Slot, ...]  # in the order of the questions
+    opening: Opening = NO_OPENING
 
     def __post_init__(self) -> None:
         positions = [slot.position for slot in self.slots]
@@ -59,27 +82,37 @@ def build_canvas(
     widths: Sequence[int],
     *,
     scaffold: bool,
+    answered: int = 0,
 ) -> Canvas | None:
     """Seed a canvas for questions given as (key, labels), in the narrowest of `widths` that holds it.
+
+    The first `answered` questions have their answers: up to the last one's label the answer is the canvas's
+    opening, and no scaffold stands between the two. A label is one token whichever it is, so the ids around
+    it, and the place where the answer is cut, do not depend on what was answered.
 
     Returns None where no width does, or where the labels, each a token when its question stands alone, no
     longer are when the questions stand side by side.
     """
-    head = tokenizer.scaffold if scaffold else ()
     base = _answer(tokenizer, style, [(key, labels[0]) for key, labels in questions])
-    need = len(head) + len(base) + 1
-    width = next((width for width in widths if width >= need), None)
+    found: list[tuple[int, list[int]]] = []
+    for index in range(len(questions)):
+        slot = _slot(tokenizer, style, questions, index, base)
+        if slot is None:
+            return None
+        found.append(slot)
+    cut = found[answered - 1][0] + 1 if answered else 0
+    head = tokenizer.scaffold if scaffold and not answered else ()
+    ids = (*head, *base[cut:], tokenizer.turn_close)
+    width = next((width for width in widths if width >= len(ids)), None)
     if width is None:
         return None
-    slots: list[Slot] = []
-    for index in range(len(questions)):
-        found = _slot(tokenizer, style, questions, index, base)
-        if found is None:
-            return None
-        position, labels = found
-        slots.append(Slot(len(head) + position, tuple(tokenizer.variants(i) for i in labels)))
-    ids = (*head, *base, tokenizer.turn_close)
-    return Canvas(ids + (tokenizer.padding,) * (width - len(ids)), tuple(slots))
+    shift = len(head) - cut
+    slots = [
+        Slot(position + shift, tuple(tokenizer.variants(i) for i in labels))
+        for position, labels in found[answered:]
+    ]
+    opening = Opening(base[:cut], tuple((position, tuple(labels)) for position, labels in found[:answered]))
+    return Canvas(ids + (tokenizer.padding,) * (width - len(ids)), tuple(slots), opening)
 
 
 def _slot(

@@ -66,12 +66,13 @@ def log_sum_exp(values: Sequence[float]) -> float:
 
 
 def distribution(
-    option_logprobs: Sequence[Sequence[float]], *, whole_vocabulary: bool = True
+    option_logprobs: Sequence[Sequence[float]], *, whole_vocabulary: bool = True, temperature: float = 1.0
 ) -> Distribution:
     """Fold the log-probabilities of each option's label and variants into one distribution.
 
-    Variants add up by log-sum-exp; the options are then normalised against each other. The label mass is
-    what they had before that, which has a meaning only where the engine normalised over the vocabulary.
+    Variants add up by log-sum-exp; the options are then normalised against each other, their logs divided
+    by the temperature. The label mass is what they had before that, which has a meaning only where the
+    engine normalised over the vocabulary.
 
     Raises:
         UpstreamProtocolError: every label lies at or below `FLOOR`.
@@ -80,7 +81,9 @@ def distribution(
         raise UpstreamProtocolError(f"every label of a slot has a log-probability at or below {FLOOR:g}.")
     logs = [log_sum_exp(values) for values in option_logprobs]
     total = log_sum_exp(logs)
-    weights = [math.exp(log - total) for log in logs]
+    # Without a temperature, the total rounds less; a small one would take every weight below it to 0.
+    pivot = total if temperature == 1 else max(logs)
+    weights = [math.exp((log - pivot) / temperature) for log in logs]
     scale = math.fsum(weights)
     probabilities = tuple(weight / scale for weight in weights)
     return Distribution(probabilities, min(1.0, math.exp(total)) if whole_vocabulary else None)
@@ -102,6 +105,13 @@ def pool(draws: Sequence[Distribution]) -> Distribution:
     masses = [draw.label_mass for draw in draws if draw.label_mass is not None]
     mass = math.fsum(masses) / len(draws) if len(masses) == len(draws) else None
     return Distribution(tuple(mean / scale for mean in means), mass)
+
+
+def largest_range(draws: Sequence[Distribution]) -> float:
+    """Return how far apart the draws put an option's probability: the largest such range of any option."""
+    columns = zip(*(draw.probabilities for draw in draws), strict=True)
+    ranges: list[float] = [max(column) - min(column) for column in columns]
+    return max(ranges)
 
 
 def expectation(probabilities: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
-from string import ascii_uppercase, digits
+from string import ascii_lowercase, ascii_uppercase, digits
 
 from structured_server.core.questions import Question
 from structured_server.core.template import TemplateStyle, differing_position, render_answer
@@ -117,8 +117,27 @@ def _alias_family(question: Question, taken: Set[str]) -> Iterator[str]:
         numbered = any(word[0].isdigit() for word in words)
         if not numbered and taken.isdisjoint(digits[:count]):
             yield from digits[:count]
-    letters = [*ascii_uppercase, *("".join(pair) for pair in product(ascii_uppercase, repeat=2))]
-    yield from sorted(letters, key=lambda alias: (alias in words, alias in taken))
+    late: tuple[list[str], list[str]] = ([], [])
+    for alias in _letters():
+        if alias.upper() in words:
+            late[1].append(alias)
+        elif alias in taken:
+            late[0].append(alias)
+        else:
+            yield alias
+    for aliases in late:
+        yield from aliases
+
+
+def _letters() -> Iterator[str]:
+    """Yield A to Z, AA to ZZ, aa to zz, Aa to Zz: of these a large vocabulary holds well over 1,000."""
+    yield from ascii_uppercase
+    for first, second in (
+        (ascii_uppercase, ascii_uppercase),
+        (ascii_lowercase, ascii_lowercase),
+        (ascii_uppercase, ascii_lowercase),
+    ):
+        yield from map("".join, product(first, second))
 
 
 def _bad_alias(place: _Place, question: Question) -> InvalidQuestion:

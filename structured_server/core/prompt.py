@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from structured_server.core.questions import Question
@@ -20,11 +20,15 @@ _TASK = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question as it stands in one canvas: the key that names it there and a label for each option."""
+    """A question as it stands in one canvas: the key that names it there and a label for each option.
+
+    `first` is the option that the prompt lists first; the others follow in a circle.
+    """
 
     key: str
     question: Question
     labels: tuple[str, ...]
+    first: int = 0
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -37,24 +41,64 @@ class Asked:
         """Whether labels stand for options in a way that the caller did not ask for."""
         return bool(self.aliases.items() - set(self.question.aliases))
 
+    @property
+    def listed(self) -> tuple[int, ...]:
+        """The options' indices in the order in which the prompt lists them."""
+        count = len(self.labels)
+        return tuple((self.first + index) % count for index in range(count))
+
+    def turned(self, by: int) -> Asked:
+        """List the options from another one on. Letters stay in their order, so they change options.
+
+        A score's levels stay as they are: their order is what they mean.
+        """
+        count = len(self.labels)
+        if self.question.kind == "score" or by % count == 0:
+            return self
+        turned = replace(self, first=by % count)
+        if not self.aliased:
+            return turned
+        labels = dict(zip(turned.listed, self.labels, strict=True))
+        return replace(turned, labels=tuple(labels[index] for index in range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question with the answer that it has, as the index of the option."""
+
+    asked: Asked
+    answer: int
+
 
 def build_prompt(
-    chat: ChatFormat, layout: Layout, style: TemplateStyle, asked: Sequence[Asked], state: str
+    chat: ChatFormat,
+    layout: Layout,
+    style: TemplateStyle,
+    asked: Sequence[Asked],
+    state: str,
+    *,
+    answered: Sequence[Answered] = (),
+    restate: bool = False,
 ) -> tuple[Segment, ...]:
     """Lay out the questions and the state as a system and a user message.
 
     `schema_first` puts the questions into the system message, so that states share a prefix;
-    `document_first` puts them after the state, so that questions about one state do.
+    `document_first` puts them after the state, so that questions about one state do. Questions that are
+    `answered` are described too: their answers open the model's own answer, or are told with `restate`.
     """
-    questions = _describe(asked, style)
+    questions = _describe([*(each.asked for each in answered), *asked], asked if restate else None, style)
+    told = _tell(answered) if restate else ""
     if chat.strips:  # the questions themselves neither begin nor end with white space
-        state = state.strip() if layout == "schema_first" else state.lstrip()
-    user: tuple[Segment, ...]
+        state = state.strip() if layout == "schema_first" and not told else state.lstrip()
+    user: list[Segment] = [Segment(Kind.STATE, state)]
+    gap = "\n\n" if state or not chat.strips else ""
     if layout == "schema_first":
-        system, user = f"{_TASK}\n\n{questions}", (Segment(Kind.STATE, state),)
+        system = f"{_TASK}\n\n{questions}"
+        if told:
+            user.append(Segment(Kind.TEXT, gap + told))
     else:
-        gap = "\n\n" if state or not chat.strips else ""
-        system, user = _TASK, (Segment(Kind.STATE, state), Segment(Kind.TEXT, gap + questions))
+        system = _TASK
+        user.append(Segment(Kind.TEXT, gap + "\n\n".join(filter(None, (questions, told)))))
     return (
         Segment(Kind.CONTROL, chat.start),
         Segment(Kind.TEXT, system),
@@ -64,16 +108,25 @@ def build_prompt(
     )
 
 
-def _describe(asked: Sequence[Asked], style: TemplateStyle) -> str:
-    blocks = [_block(each) for each in asked]
-    form = render_answer(style, [(each.key, "...") for each in asked])
+def _describe(described: Sequence[Asked], form_of: Sequence[Asked] | None, style: TemplateStyle) -> str:
+    blocks = [_block(each) for each in described]
+    form = render_answer(style, [(each.key, "...") for each in form_of or described])
     return "\n\n".join([*blocks, f"Answer in this form, with a label for each ...:\n{form}"])
+
+
+def _tell(answered: Sequence[Answered]) -> str:
+    if not answered:
+        return ""
+    lines = [f"{each.asked.key}: {each.asked.labels[each.answer]}" for each in answered]
+    return "\n".join(["Answered already:", *lines])
 
 
 def _block(asked: Asked) -> str:
     instructions = (asked.question.instructions or "").strip()
     lines = [f"Question {asked.key}: {instructions}".rstrip()]
-    for option, label in zip(asked.question.options, asked.labels, strict=True):
+    options = asked.question.options
+    for index in asked.listed:
+        option, label = options[index], asked.labels[index]
         meaning = [] if label == option.word else [option.word]
         if option.description and option.description.strip():
             meaning.append(option.description.strip())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from structured_server.core.decision import ReadPolicy
 from structured_server.core.plan import Plan
+from structured_server.core.policy import FittedPolicy, ReadPolicy
 from structured_server.core.questions import Schema
 
 METHOD = "m1"
@@ -18,16 +18,17 @@ def question_set_id(schema: Schema) -> str:
     return f"qs_{_digest([repr(schema)])}"
 
 
-def fingerprint(schema: Schema, plan: Plan, policy: ReadPolicy, surroundings: Sequence[str]) -> str:
-    """Return a short digest of all that moves numbers.
+def fingerprint(
+    plan: Plan, policy: ReadPolicy, surroundings: Sequence[str], fitted: FittedPolicy | None = None
+) -> str:
+    """Return a short digest of all that moves numbers, among them the fitted policy that is applied.
 
     `surroundings` names what lies outside the request: backend, model, its revision, tokenizer. The state and
     the caller's seed are not in it: they are what is read, and with what noise.
     """
     groups = [(group.identifiers, group.canvas.width) for group in plan.groups]
-    return (
-        f"fp_{_digest([METHOD, repr(schema), repr(plan.options), repr(policy), repr(groups), *surroundings])}"
-    )
+    parts = [METHOD, repr(plan.schema), repr(plan.options), repr(policy), repr(groups), *surroundings]
+    return f"fp_{_digest(parts if fitted is None else [*parts, repr(fitted)])}"
 
 
 def _digest(parts: Sequence[str]) -> str:

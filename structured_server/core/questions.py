@@ -9,9 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from structured_server.core.conditions import UNCONDITIONAL, Conditions, check_conditions
 from structured_server.errors import InvalidQuestion, InvalidRequest
 
 MAX_LEVELS = 26
+MAX_OPTIONS = 1000
+MAX_QUESTIONS = 400
 
 Aliases = tuple[tuple[str, str], ...]
 """Pairs of an option's key and the caller's label for it."""
@@ -60,6 +63,7 @@ class Noul:
     threshold: float = 0.5
     limits: Limits = NO_LIMITS
     aliases: Aliases = ()
+    conditions: Conditions = UNCONDITIONAL
 
     def __post_init__(self) -> None:
         if not _says_something(self.instructions, self.true, self.false):
@@ -87,6 +91,7 @@ class Choice:
     criteria: tuple[tuple[str, str | None], ...]
     limits: Limits = NO_LIMITS
     aliases: Aliases = ()
+    conditions: Conditions = UNCONDITIONAL
 
     def __post_init__(self) -> None:
         if len(self.criteria) < 2:
@@ -94,6 +99,10 @@ class Choice:
                 f"needs at least 2 options, got {len(self.criteria)}.",
                 path=("criteria",),
                 hint="Use type noul for a yes/no question.",
+            )
+        if len(self.criteria) > MAX_OPTIONS:
+            raise InvalidQuestion(
+                f"may have at most {MAX_OPTIONS} options, got {len(self.criteria)}.", path=("criteria",)
             )
         names = [name for name, _ in self.criteria]
         if any(not name.strip() for name in names):
@@ -117,6 +126,7 @@ class Score:
     levels: tuple[str, ...]
     limits: Limits = NO_LIMITS
     aliases: Aliases = ()
+    conditions: Conditions = UNCONDITIONAL
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.levels) <= MAX_LEVELS:
@@ -154,6 +164,13 @@ class Schema:
             if identifier in seen:
                 raise InvalidRequest("stands twice.", path=("questions", identifier))
             seen.add(identifier)
+        if len(self.questions) > MAX_QUESTIONS:
+            raise InvalidRequest(
+                f"may have at most {MAX_QUESTIONS} entries, got {len(self.questions)}.",
+                path=("questions",),
+                hint="Ask in several requests: questions that are read apart lose nothing by it.",
+            )
+        check_conditions(dict(self.questions))
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -164,9 +181,10 @@ def _says_something(*texts: str | None) -> bool:
 
 
 def _refuse_duplicates(words: list[str], *, what: str) -> None:
+    first: dict[str, int] = {}
     for index, word in enumerate(words):
-        if word in words[:index]:
-            raise InvalidQuestion(f"{what} (entries {words.index(word)} and {index}).", path=("criteria",))
+        if first.setdefault(word, index) != index:
+            raise InvalidQuestion(f"{what} (entries {first[word]} and {index}).", path=("criteria",))
 
 
 def _check_aliases(options: Iterable[Option], aliases: Aliases) -> None:

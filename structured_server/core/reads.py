@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal
 
@@ -18,13 +18,28 @@ SlotFill = Literal["noise", "mask"]
 LARGEST_LOGPROB = 1e-3
 """Rounding may lift a log-probability a little above 0; more than this is nonsense."""
 
+ANCHORS = 2
+"""Label ids that every read of a wide set asks for, to see that all reads share one scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as it came: its media type and its bytes."""
+
+    media_type: str
+    data: bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as token ids, and as the segments they came from for routes that take messages."""
+    """A prompt as token ids, and as the segments they came from for routes that take messages.
+
+    Images stand before the user's text; their tokens are the engine's business and not among the ids.
+    """
 
     ids: tuple[int, ...]
     segments: tuple[Segment, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +47,53 @@ class ReadRequest:
     """One read: a prompt, a seed canvas with its slots filled, and what to report about the slots.
 
     `positions` are the slots, ascending; `label_ids` the ids, ascending, whose log-probabilities are wanted
-    at every one of them.
+    at every one of them. With more than one of `steps` every other position is held at its seed. A
+    `constrained` read is normalised over the label ids instead of the whole vocabulary.
     """
 
     prompt: Prompt
     canvas: tuple[int, ...]
     positions: tuple[int, ...]
     label_ids: tuple[int, ...]
+    steps: int = 1
+    constrained: bool = False
 
     @property
     def width(self) -> int:
         """The canvas's length in tokens."""
         return len(self.canvas)
 
+    @property
+    def pinned(self) -> tuple[int, ...]:
+        """The positions that are no slots."""
+        slots = frozenset(self.positions)
+        return tuple(position for position in range(self.width) if position not in slots)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """Log-probabilities at one canvas position, over the whole vocabulary at temperature 1.
 
-    `top` is the id that the model prefers there, None where a backend does not say.
+    `top` is the id that the model prefers there, None where a backend does not say; `top_logprob` is its
+    log-probability, which serves to compare reads and is no part of what one says.
     """
 
     logprobs: Mapping[int, float]
     top: int | None
+    top_logprob: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What the model wrote in its thought channel before it was read.
+
+    `closed` tells whether it came to an end by itself. `seconds` is what writing it took.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    closed: bool
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +126,60 @@ def checked(request: ReadRequest, read: Read) -> Read:
                 raise UpstreamProtocolError(
                     f"position {position} has {value} for id {token_id}, which is no log-probability."
                 )
-        rows.append(Row({i: min(value, 0.0) for i, value in values.items()}, row.top))
+        rows.append(Row({i: min(value, 0.0) for i, value in values.items()}, row.top, row.top_logprob))
     return Read(tuple(rows), read.prompt_tokens, read.cached_tokens)
 
 
-def derive_seed(caller_seed: int, state: str, questions: str) -> bytes:
-    """Derive the noise seed of a canvas from what it is about.
+def label_chunks(label_ids: Sequence[int], cap: int | None) -> tuple[tuple[int, ...], ...]:
+    """Cut label ids into sets that one read each may ask for, all of them ascending.
+
+    Reads of one canvas share one scale. To see whether they do, every further chunk asks again for
+    `ANCHORS` ids of the first.
+    """
+    if cap is None or len(label_ids) <= cap:
+        return (tuple(label_ids),)
+    anchors = label_ids[:ANCHORS]
+    size = cap - ANCHORS
+    rest = label_ids[cap:]
+    chunks = [tuple(label_ids[:cap])]
+    chunks += (tuple(sorted((*anchors, *rest[i : i + size]))) for i in range(0, len(rest), size))
+    return tuple(chunks)
+
+
+def drift(first: Read, other: Read) -> float:
+    """Return how far two reads of one canvas are apart, in nats.
+
+    At the ids that both were asked for, and in what the model gives to the id that it likes best, whichever
+    that is: labels may all be at the bottom.
+    """
+    apart = [0.0]
+    for one, two in zip(first.rows, other.rows, strict=True):
+        pairs = [(one.logprobs[i], two.logprobs[i]) for i in one.logprobs.keys() & two.logprobs.keys()]
+        if one.top_logprob is not None and two.top_logprob is not None:
+            pairs.append((one.top_logprob, two.top_logprob))
+        apart += (0.0 if a == b else abs(a - b) for a, b in pairs)  # both may be -inf
+    return max(apart)
+
+
+def merge(reads: Sequence[Read]) -> Read:
+    """Put the reads of one canvas's label chunks together. What the first says of an id counts."""
+    rows = []
+    for parts in zip(*(read.rows for read in reads), strict=True):
+        logprobs: dict[int, float] = {}
+        for part in reversed(parts):
+            logprobs.update(part.logprobs)
+        rows.append(Row(logprobs, parts[0].top, parts[0].top_logprob))
+    return Read(tuple(rows), reads[0].prompt_tokens, reads[0].cached_tokens)
+
+
+def derive_seed(caller_seed: int, state: str, *content: str) -> bytes:
+    """Derive the noise seed of a canvas from what it is about: the state, and what its questions say.
 
     Never from ids, metadata or the place of a group among others, so that adding a question that is read
     apart, or renaming one, moves nothing.
     """
     digest = blake2b(digest_size=32)
-    for part in (str(caller_seed), state, questions):
+    for part in (str(caller_seed), state, *content):
         data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)

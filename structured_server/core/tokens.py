@@ -67,6 +67,10 @@ class Tokenizer(Protocol):
         """The ids of the empty thought block; () for a model without a thought channel."""
 
     @property
+    def thinking(self) -> ChatFormat | None:
+        """The control text of a prompt whose model is to think first; None for one that cannot."""
+
+    @property
     def scaffold_in_prompt(self) -> bool:
         """Whether the chat format's `end` already ends with the scaffold."""
 
@@ -89,3 +93,6 @@ class Tokenizer(Protocol):
 
     def token_text(self, token_id: int) -> str:
         """Return what the token reads as, for people."""
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return what the tokens read as together, for people."""

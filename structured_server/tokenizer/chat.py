@@ -51,6 +51,26 @@ def learn_format(template: ChatTemplate) -> ChatFormat:
     return ChatFormat(start=start, middle=middle, end=end, start_user=start_user, strips=strips)
 
 
+def learn_thinking(template: ChatTemplate) -> ChatFormat | None:
+    """Return the control text around the messages of a prompt whose model is to think first.
+
+    None where the template puts no fixed text around them then, or takes no notice of the wish.
+    """
+    messages = [_system(_SYSTEM), _user(_USER)]
+    try:
+        rendered = template.render(messages, reply=True, thinking=True)
+        if rendered == template.render(messages, reply=True):
+            return None
+        start, middle, end = _pieces(rendered, ("system", _SYSTEM), ("user", _USER))
+        padded = template.render(
+            [_system(_SYSTEM), _user(f"{_BEFORE}{_USER}{_AFTER}")], reply=True, thinking=True
+        )
+    except (TemplateRefused, TokenizerError):
+        return None
+    strips = padded == rendered
+    return ChatFormat(start=start, middle=middle, end=end, start_user=start, strips=strips)
+
+
 def learn_turn_close(template: ChatTemplate, controls: ControlStrings) -> ControlToken:
     """Return the control token that follows the content of the model's own message.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from structured_server.core.tokens import ChatFormat, Kind, Segment
 from structured_server.errors import TokenizerError
-from structured_server.tokenizer.chat import FOLDED, learn_format, learn_turn_close
+from structured_server.tokenizer.chat import FOLDED, learn_format, learn_thinking, learn_turn_close
 from structured_server.tokenizer.fast import FastModel
 from structured_server.tokenizer.files import (
     TOKENIZER_JSON,
@@ -66,6 +66,7 @@ def _load(source: str, revision: str | None) -> LoadedTokenizer:
         padding=_padding(model, special),
         mask=_mask(model, special),
         thought=_THOUGHT if all(channel in model.controls for channel in _CHANNEL) else None,
+        thinking=learn_thinking(template),
         fingerprint=fingerprint,
     )
     _check(tokenizer, template)

@@ -29,6 +29,7 @@ class LoadedTokenizer:
         padding: int,
         mask: int | None,
         thought: str | None,
+        thinking: ChatFormat | None,
         fingerprint: str,
     ) -> None:
         """Put a tokenizer together; `thought` is the text of the empty thought block, if there is one."""
@@ -38,6 +39,7 @@ class LoadedTokenizer:
         self._encode_cached = lru_cache(_CACHED_RUNS)(self._encode_run)
         self.chat = chat
         self.turn_close = turn_close
+        self.thinking = thinking
         self.padding = padding
         self.mask = mask
         self.fingerprint = fingerprint
@@ -76,6 +78,10 @@ class LoadedTokenizer:
     def token_text(self, token_id: int) -> str:
         """Return what the token reads as, for people."""
         return self._vocabulary.text(token_id)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return what the tokens read as together, for people."""
+        return self._vocabulary.joined(ids)
 
     def encode_prompt(self, segments: Sequence[Segment]) -> tuple[int, ...]:
         """Tokenise a prompt as the joint text between control tokens.

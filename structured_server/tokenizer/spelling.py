@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -41,6 +42,10 @@ class Spelling(Enum):
         except UnicodeDecodeError:
             return None
 
+    def joined(self, entries: Iterable[str]) -> str:
+        """Return what entries read as together, pieces of characters put together where they can be."""
+        return b"".join(map(self._bytes, entries)).decode(errors="replace")
+
     def spell(self, text: str) -> str:
         """Return how the vocabulary spells a text."""
         if self is Spelling.SENTENCEPIECE:
@@ -48,6 +53,15 @@ class Spelling(Enum):
         if self is Spelling.BYTES:
             return "".join(_CHAR_OF_BYTE[byte] for byte in text.encode())
         return text
+
+    def _bytes(self, entry: str) -> bytes:
+        if self is Spelling.SENTENCEPIECE:
+            if _BYTE_PIECE.fullmatch(entry):
+                return bytes((int(entry[3:5], 16),))
+            return entry.replace("▁", " ").encode("utf-8", "replace")
+        if self is Spelling.BYTES and _IN_ALPHABET.fullmatch(entry):
+            return entry.translate(_BYTE_OF_CHAR).encode("latin-1")
+        return entry.encode("utf-8", "replace")
 
     def readable(self, entry: str) -> str:
         """Return what an entry reads as, for people: pieces of characters are shown as such."""

@@ -45,8 +45,8 @@ class ChatTemplate:
                 f"line {error.lineno} of the chat template is not Jinja: {error.message}"
             ) from error
 
-    def render(self, messages: Sequence[Message], *, reply: bool) -> str:
-        """Render messages; with `reply` up to where the model's reply begins.
+    def render(self, messages: Sequence[Message], *, reply: bool, thinking: bool = False) -> str:
+        """Render messages; with `reply` up to where the model's reply begins; it may be told to think.
 
         Raises:
             TemplateRefused: the template raised an error.
@@ -58,7 +58,7 @@ class ChatTemplate:
                 tools=None,
                 documents=None,
                 add_generation_prompt=reply,
-                enable_thinking=False,
+                enable_thinking=thinking,
             )
         except Exception as error:  # a template can raise anything
             raise TemplateRefused(f"{type(error).__name__}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from structured_server.tokenizer.model import TokenModel
@@ -40,6 +40,11 @@ class Vocabulary:
         if token_id in self._model.added and entry.strip("▁"):
             return entry
         return self._model.spelling.readable(entry)
+
+    def joined(self, ids: Iterable[int]) -> str:
+        """Return what tokens read as together; ids without an entry are left out."""
+        entries = (self._model.entry(token_id) for token_id in ids)
+        return self._model.spelling.joined(entry for entry in entries if entry is not None)
 
     def variants(self, label_id: int) -> tuple[int, ...]:
         """Return the ids, ascending, of the entries equal to this one after stripping white space.

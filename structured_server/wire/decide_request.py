@@ -6,20 +6,40 @@ A superset of System One's request, except that unknown fields are refused, with
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
-from structured_server.core.decision import MAX_DRAWS, ReadPolicy
+from structured_server.core.conditions import Conditions
 from structured_server.core.plan import Isolate, ReadOptions, located
+from structured_server.core.policy import MAX_DRAWS, ByType, ReadPolicy
 from structured_server.core.prompt import Layout
 from structured_server.core.questions import Choice, Limits, Noul, Question, Schema, Score
+from structured_server.core.reads import Image
+from structured_server.core.state import LongState
 from structured_server.core.template import Keys, TemplateStyle
-from structured_server.errors import InvalidQuestion, InvalidRequest
+from structured_server.errors import InvalidQuestion, InvalidRequest, Path
+from structured_server.wire.images import image_of
+from structured_server.wire.validation import BY_TYPE, SAME
 
 MAX_DEADLINE_MS = 600_000
+MAX_STEPS = 8
+MAX_THOUGHT = 4096
+MOST_READS = 4096
+LONGEST_TEMPERATURE = 100.0
+MAX_IMAGES = 8
 
 
 def _text_like(value: Any) -> Any:
@@ -42,6 +62,12 @@ def _samples(value: Any) -> int | Literal["auto"]:
     raise PydanticCustomError("samples", f'must be "auto" or a whole number from 1 to {MAX_DRAWS}')
 
 
+def _answer_word(value: Any) -> Any:
+    if type(value) is bool or (type(value) is int and abs(value) < MAX_DEADLINE_MS) or isinstance(value, str):
+        return value
+    raise PydanticCustomError("answer", "must be true, false, an option's name or a level's index")
+
+
 _ANY_OF = [{"type": "string"}, {"type": "object"}, {"type": "array"}]
 State = Annotated[Any, PlainValidator(_state), WithJsonSchema({"anyOf": _ANY_OF})]
 Text = Annotated[Any, PlainValidator(_text_like), WithJsonSchema({"anyOf": [*_ANY_OF, {"type": "null"}]})]
@@ -49,6 +75,11 @@ Samples = Annotated[
     int | Literal["auto"],
     PlainValidator(_samples),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_DRAWS}]}),
+]
+AnswerWord = Annotated[
+    Any,
+    PlainValidator(_answer_word),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "integer"}, {"type": "string"}]}),
 ]
 Aliases = dict[str, str]
 
@@ -72,6 +103,15 @@ class _QuestionIn(_Strict):
         default_factory=dict,
         description="A label of your own for an option: a single token. Keys are those of `probabilities`.",
     )
+    depends_on: list[str] = Field(
+        default_factory=list,
+        description="Questions to answer first; the model sees their answers.",
+    )
+    ask_if: dict[str, list[AnswerWord]] = Field(
+        default_factory=dict,
+        description="Ask only where each of these questions, which are answered first, has such an answer.",
+    )
+    alone: bool = Field(False, description="Read this question apart from all others.")
 
 
 class NoulCriteria(_Strict):
@@ -106,6 +146,21 @@ class ScoreIn(_QuestionIn):
 QuestionIn = Annotated[NoulIn | ChoiceIn | ScoreIn, Field(discriminator="type")]
 
 
+class ByTypeIn(_Strict):
+    """A number for each type of question; those left out keep the default."""
+
+    noul: float | None = Field(None, ge=0)
+    choice: float | None = Field(None, ge=0)
+    score: float | None = Field(None, ge=0)
+
+
+def _numbers(given: Any) -> str:
+    return BY_TYPE if isinstance(given, dict | ByTypeIn) else SAME
+
+
+_ByType = Annotated[ByTypeIn, Tag(BY_TYPE)]
+
+
 class ReadIn(_Strict):
     """How to read."""
 
@@ -113,10 +168,37 @@ class ReadIn(_Strict):
         "auto",
         description="Draws to average; auto takes one, and three more where any question is uncertain.",
     )
-    entropy_threshold: float | None = Field(
+    entropy_threshold: (
+        Annotated[Annotated[float, Field(ge=0), Tag(SAME)] | _ByType, Discriminator(_numbers)] | None
+    ) = Field(
         None,
-        ge=0,
-        description="For auto: the entropy in nats above which a question is uncertain. Default 0.1.",
+        description="For auto: the entropy in nats above which a question is uncertain; a number, or one by "
+        "type. Default 0.1.",
+    )
+    max_reads: int | None = Field(
+        None, ge=1, le=MOST_READS, description="Reads that this decision may take. Default 64, or one draw."
+    )
+    temperature: (
+        Annotated[
+            Annotated[float, Field(gt=0, le=LONGEST_TEMPERATURE), Tag(SAME)] | _ByType,
+            Discriminator(_numbers),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Divides log-probabilities before draws are averaged: a number, or one by type.",
+    )
+    rotate: bool = Field(False, description="List the options in another cyclic order in each further draw.")
+    steps: int = Field(1, ge=1, le=MAX_STEPS, description="Denoise steps of a read.")
+    constrained: bool = Field(
+        False, description="Let the engine normalise over the labels alone: quicker, but no label mass."
+    )
+    think: int = Field(
+        0, ge=0, le=MAX_THOUGHT, description="Tokens that the model may think before it is read."
+    )
+    long_state: LongState = Field(
+        "reject",
+        description="A state that does not fit: refuse it, keep its head or its tail, or cut out its middle.",
     )
     isolate: Isolate = Field("none", description="Which questions are read apart from the others.")
     layout: Layout = Field("schema_first", description="Questions before the state, or after it.")
@@ -133,20 +215,14 @@ Metadata = dict[
 ]
 
 
-class DecideRequest(_Strict):
-    """A state and typed questions about it."""
+class Asking(_Strict):
+    """Typed questions, and how to read them."""
 
-    state: State = Field(description="What the questions are about: text or JSON.")
     questions: dict[str, QuestionIn] = Field(min_length=1, description="The questions by id.")
     model: str | None = Field(None, description="The served model's name; may be left out.")
     read: ReadIn = Field(ReadIn(), description="How to read.")
     deadline_ms: int | None = Field(
         None, ge=1, le=MAX_DEADLINE_MS, description="Answer or fail within this time. Default 8000."
-    )
-    metadata: Metadata = Field(
-        default_factory=dict,
-        max_length=16,
-        description="Echoed and logged; never shown to the model, never part of the seed.",
     )
 
     def schema_of_questions(self) -> Schema:
@@ -157,29 +233,90 @@ class DecideRequest(_Strict):
         """
         return Schema(tuple((name, _question(name, given)) for name, given in self.questions.items()))
 
+    def read_options(self, defaults: ReadOptions) -> ReadOptions:
+        """Return the request's options over the server's."""
+        read = self.read
+        return replace(
+            defaults,
+            layout=read.layout,
+            template=read.template,
+            keys=read.keys,
+            isolate=read.isolate,
+            rotate=read.rotate,
+            steps=read.steps,
+            constrained=read.constrained,
+            think=read.think,
+        )
+
+    def read_policy(self, defaults: ReadPolicy) -> ReadPolicy:
+        """Return the request's policy over the server's.
+
+        Raises:
+            InvalidRequest: a temperature is 0.
+        """
+        read = self.read
+        temperatures = _by_type(read.temperature, defaults.temperatures)
+        if not temperatures.smallest > 0:
+            raise InvalidRequest("must be above 0.", path=("read", "temperature"))
+        return replace(
+            defaults,
+            samples=read.samples,
+            entropy_thresholds=_by_type(read.entropy_threshold, defaults.entropy_thresholds),
+            max_reads=read.max_reads,
+            temperatures=temperatures,
+        )
+
+
+class DecideRequest(Asking):
+    """A state and typed questions about it."""
+
+    state: State = Field(description="What the questions are about: text or JSON.")
+    images: list[str] = Field(
+        default_factory=list,
+        max_length=MAX_IMAGES,
+        description="Images that belong to the state, as data URLs. Parts of a multipart body follow them.",
+    )
+    metadata: Metadata = Field(
+        default_factory=dict,
+        max_length=16,
+        description="Echoed and logged; never shown to the model, never part of the seed.",
+    )
+
     def state_text(self) -> str:
         """Return the state as the model is shown it: text as it is, JSON compact and unescaped.
 
         Raises:
             InvalidRequest: the JSON holds NaN, an infinity or an integer beyond what JSON text can carry.
         """
-        return _text(self.state, ("state",))
+        return text_of_state(self.state, ("state",))
 
-    def read_options(self, defaults: ReadOptions) -> ReadOptions:
-        """Return the request's options over the server's."""
-        read = self.read
-        return replace(
-            defaults, layout=read.layout, template=read.template, keys=read.keys, isolate=read.isolate
-        )
+    def pictures(self, parts: Sequence[Image]) -> tuple[Image, ...]:
+        """Return the images: those of the body, then those that came as parts.
 
-    def read_policy(self, defaults: ReadPolicy) -> ReadPolicy:
-        """Return the request's policy over the server's."""
-        threshold = self.read.entropy_threshold
-        return replace(
-            defaults,
-            samples=self.read.samples,
-            entropy_threshold=defaults.entropy_threshold if threshold is None else threshold,
-        )
+        Raises:
+            InvalidRequest: one is no image, or they are too many.
+        """
+        images = (*(image_of(given, index) for index, given in enumerate(self.images)), *parts)
+        if len(images) > MAX_IMAGES:
+            raise InvalidRequest(f"may be at most {MAX_IMAGES}, got {len(images)}.", path=("images",))
+        return images
+
+
+def text_of_state(state: Any, path: Path) -> str:
+    """Return a state as the model is shown it.
+
+    Raises:
+        InvalidRequest: it holds a number that JSON cannot carry.
+    """
+    return _text(state, path, InvalidRequest)
+
+
+def _by_type(given: float | ByTypeIn | None, defaults: ByType) -> ByType:
+    if given is None:
+        return defaults
+    if isinstance(given, ByTypeIn):
+        return replace(defaults, **given.model_dump(exclude_none=True))
+    return ByType.same(given)
 
 
 def _question(name: str, given: NoulIn | ChoiceIn | ScoreIn) -> Question:
@@ -193,6 +330,11 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
     instructions = _text_or_none(given.instructions, ("instructions",))
     limits = Limits(**given.abstain.model_dump())
     aliases = tuple(sorted(given.aliases.items()))
+    conditions = Conditions(
+        tuple(given.depends_on),
+        tuple((name, tuple(map(_answer_key, answers))) for name, answers in given.ask_if.items()),
+        given.alone,
+    )
     if isinstance(given, NoulIn):
         criteria = given.criteria or NoulCriteria()
         return Noul(
@@ -202,21 +344,26 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
             given.threshold,
             limits,
             aliases,
+            conditions,
         )
     if isinstance(given, ChoiceIn):
         options = tuple(
             (name, _text_or_none(text, ("criteria", name))) for name, text in given.criteria.items()
         )
-        return Choice(instructions, options, limits, aliases)
+        return Choice(instructions, options, limits, aliases, conditions)
     levels = tuple(_text(level, ("criteria", index)) for index, level in enumerate(given.criteria))
-    return Score(instructions, levels, limits, aliases)
+    return Score(instructions, levels, limits, aliases, conditions)
 
 
-def _text_or_none(value: Any, path: tuple[str | int, ...]) -> str | None:
+def _answer_key(answer: bool | int | str) -> str:
+    return str(answer).lower() if isinstance(answer, bool) else str(answer)
+
+
+def _text_or_none(value: Any, path: Path) -> str | None:
     return None if value is None else _text(value, path)
 
 
-def _text(value: Any, path: tuple[str | int, ...]) -> str:
+def _text(value: Any, path: Path, error: type[InvalidRequest] = InvalidQuestion) -> str:
     if isinstance(value, str):
         return value
     if value is None:
@@ -224,7 +371,6 @@ def _text(value: Any, path: tuple[str | int, ...]) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (ValueError, RecursionError):
-        error = InvalidRequest if path == ("state",) else InvalidQuestion
         raise error(
             "holds a number that JSON cannot carry (NaN, an infinity, or far too long).", path=path
         ) from None

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 import structured_server
-from structured_server.core.answers import Answer
+from structured_server.core.answers import Answer, Reason, Skipped
 from structured_server.core.decision import Decision
 from structured_server.core.distribution import choice_confidence, score_confidence
+from structured_server.core.policy import Calibration
 from structured_server.core.provenance import METHOD
 from structured_server.core.questions import Noul, Score
+from structured_server.core.reads import Thought
 from structured_server.driver import Outcome
 from structured_server.errors import StructuredServerError
 
@@ -33,15 +35,22 @@ class Noise(_Out):
     agreement: float = Field(description="Share of draws that come to the same answer.")
     standard_error: float | None = Field(description="Of the headline number; null with one draw.")
     interval_95: tuple[float, float] | None = Field(description="Student's t interval; null with one draw.")
-    first_entropy: float = Field(description="Entropy of the first draw in nats: what `auto` looked at.")
+    first_entropy: float = Field(
+        description="Entropy of the first draw in nats, before any temperature: what `auto` looked at."
+    )
+    orders: int | None = Field(None, description="With `rotate`: in how many orders the options were read.")
+    order_spread: float | None = Field(
+        None, description="With `rotate`: the largest range of an option's probability over the draws."
+    )
 
 
 class ReasonOut(_Out):
     """Why a question was not decided."""
 
     code: str
-    value: float
-    limit: float
+    value: float | str | None
+    limit: float | list[str]
+    question: str | None = Field(None, description="The question whose answer was waited for.")
 
 
 class _AnswerOut(_Out):
@@ -85,7 +94,16 @@ class ScoreAnswer(_AnswerOut):
     confidence: float = Field(description="1 - E|i - mode| / D, D the spread of a uniform reading.")
 
 
-AnswerOut = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
+class SkippedAnswer(_Out):
+    """A question that was not asked: the answer that it waited for did not come."""
+
+    type: Literal["noul", "choice", "score"]
+    status: Literal["skipped"]
+    answer: None
+    reasons: list[ReasonOut]
+
+
+AnswerOut = NoulAnswer | ChoiceAnswer | ScoreAnswer | SkippedAnswer
 
 
 class Usage(_Out):
@@ -97,6 +115,16 @@ class Usage(_Out):
     cached_input_tokens: int | None = Field(description="Of those, from its prefix cache; null if unknown.")
 
 
+class ThoughtOut(_Out):
+    """What the model wrote in its thought channel before it was read."""
+
+    questions: list[str] = Field(description="The questions that it was about.")
+    text: str
+    tokens: int
+    closed: bool = Field(description="Whether it came to an end by itself.")
+    milliseconds: float
+
+
 class Reading(_Out):
     """How the questions were read."""
 
@@ -104,6 +132,9 @@ class Reading(_Out):
     extended: bool
     extended_by: list[str] = Field(description="The questions whose uncertainty made more draws.")
     groups: list[list[str]] = Field(description="Questions that shared a canvas.")
+    stages: list[list[str]] = Field(description="Questions by the stage in which their turn came.")
+    shared: bool = Field(description="Whether an equal request in flight lent its reads.")
+    thoughts: list[ThoughtOut]
     isolate: Literal["none", "noul", "all"]
     layout: str
     template: str
@@ -111,6 +142,22 @@ class Reading(_Out):
     aliases: dict[str, dict[str, str]] = Field(description="By question: the label that stood for an option.")
     state_tokens: int
     state_tokens_used: int
+
+
+class ByTypeOut(_Out):
+    """A number for each type of question."""
+
+    noul: float
+    choice: float
+    score: float
+
+
+class CalibrationOut(_Out):
+    """The fitted policy that the server was given, and what of it was applied."""
+
+    policy: str
+    temperatures: ByTypeOut | None = Field(description="Null where none were applied.")
+    fingerprint_match: bool = Field(description="Whether it was fitted for such decisions.")
 
 
 class Provenance(_Out):
@@ -149,7 +196,7 @@ class DecideResponse(_Out):
     undecided: list[str]
     usage: Usage
     reading: Reading
-    calibration: None
+    calibration: CalibrationOut | None
     provenance: Provenance
     warnings: list[WarningOut]
     timings_ms: Timings
@@ -189,13 +236,18 @@ def render(
         "id": identifier,
         "model": model,
         "answers": {name: _answer(answer) for name, answer in decision.answers.items()},
-        "undecided": [name for name, answer in decision.answers.items() if answer.status != "decided"],
+        "undecided": [name for name, answer in decision.answers.items() if answer.status == "abstained"],
         "usage": _usage(decision),
         "reading": {
             "reads": len(decision.reads),
             "extended": bool(decision.extended_by),
             "extended_by": list(decision.extended_by),
             "groups": [list(group.identifiers) for group in decision.plan.groups],
+            "stages": [
+                [name for group in stage for name in group.identifiers] for stage in decision.plan.stages
+            ],
+            "shared": outcome.shared,
+            "thoughts": [_thought(names, thought) for names, thought in decision.thoughts],
             "isolate": decision.plan.isolated,
             "layout": options.layout,
             "template": options.template,
@@ -207,9 +259,9 @@ def render(
                 if asked.aliases
             },
             "state_tokens": outcome.state_tokens,
-            "state_tokens_used": outcome.state_tokens,
+            "state_tokens_used": outcome.state_tokens_used,
         },
-        "calibration": None,
+        "calibration": _calibration(decision.calibration),
         "provenance": {
             "server": structured_server.__version__,
             "backend": backend,
@@ -241,7 +293,40 @@ def render_error(error: StructuredServerError, request_id: str) -> dict[str, Any
     }
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _thought(questions: tuple[str, ...], thought: Thought) -> dict[str, Any]:
+    return {
+        "questions": list(questions),
+        "text": thought.text,
+        "tokens": len(thought.ids),
+        "closed": thought.closed,
+        "milliseconds": 1000 * thought.seconds,
+    }
+
+
+def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
+    if calibration is None:
+        return None
+    temperatures = calibration.policy.temperatures if calibration.fingerprint_match else None
+    return {
+        "policy": calibration.policy.name,
+        "temperatures": asdict(temperatures) if temperatures else None,
+        "fingerprint_match": calibration.fingerprint_match,
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    body: dict[str, Any] = {"code": reason.code, "value": reason.value, "limit": reason.limit}
+    return body if reason.question is None else body | {"question": reason.question}
+
+
+def _answer(answer: Answer | Skipped) -> dict[str, Any]:
+    if isinstance(answer, Skipped):
+        return {
+            "type": answer.question.kind,
+            "status": answer.status,
+            "answer": None,
+            "reasons": [_reason(answer.reason)],
+        }
     question, reading = answer.question, answer.distribution
     decided = not answer.reasons
     body: dict[str, Any] = {"type": question.kind, "status": answer.status}
@@ -264,7 +349,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
         body["choice"] = chosen
         body["confidence"] = choice_confidence(reading.probabilities)
     if answer.reasons:
-        body["reasons"] = [asdict(reason) for reason in answer.reasons]
+        body["reasons"] = [_reason(reason) for reason in answer.reasons]
     body["probabilities"] = {
         option.key: p for option, p in zip(question.options, reading.probabilities, strict=True)
     }
@@ -279,6 +364,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "interval_95": list(answer.interval_95) if answer.interval_95 else None,
         "first_entropy": answer.first_entropy,
     }
+    if answer.order_spread is not None:
+        body["noise"] |= {"orders": answer.orders, "order_spread": answer.order_spread}
     return body
 
 
@@ -286,7 +373,8 @@ def _usage(decision: Decision) -> dict[str, Any]:
     cached = [read.cached_tokens for read in decision.reads]
     return {
         "input_tokens": sum(reading.reads[0].prompt_tokens for reading in decision.readings),
-        "output_tokens": len(decision.answers),
+        "output_tokens": sum(len(reading.group.identifiers) for reading in decision.readings)
+        + sum(len(thought.ids) for _, thought in decision.thoughts),
         "engine_input_tokens": sum(read.prompt_tokens for read in decision.reads),
         "cached_input_tokens": None if None in cached else sum(filter(None, cached)),
     }

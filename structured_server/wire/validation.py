@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,6 +14,12 @@ _MESSAGES = {
     "extra_forbidden": "is no field that is known here.",
     "missing": "is required.",
 }
+
+# Name the two forms of a number: one for all types of questions, or one by type.
+SAME, BY_TYPE = "same", "by type"
+
+# What pydantic's messages begin with; here the path stands in its place.
+_SUBJECT = re.compile(r"^(Input|String|List|Dictionary) ")
 
 
 def caller_error(error: ValidationError, model: type[BaseModel]) -> CallerError:
@@ -39,14 +46,18 @@ def caller_error(error: ValidationError, model: type[BaseModel]) -> CallerError:
 
 
 def _predicate(message: str) -> str:
-    return f"{message.removeprefix('Input ').rstrip('.')}."
+    return f"{_SUBJECT.sub('', message).replace(' after validation', '').rstrip('.')}."
 
 
 def _request_path(location: tuple[int | str, ...]) -> Path:
-    """Drop what pydantic adds to a path: the question's type behind its id."""
+    """Drop what pydantic adds to a path: the question's type behind its id, the form of a number."""
     parts = list(location)
-    if parts[:1] == ["questions"] and len(parts) > 2:
-        del parts[2]
+    start = 1 if parts[:1] == ["against"] else 0
+    if parts[start : start + 1] == ["read"] and parts[start + 2 : start + 3] in ([SAME], [BY_TYPE]):
+        del parts[start + 2]
+    behind_id = 3 if parts[:1] == ["against"] else 2
+    if parts[behind_id - 2 : behind_id - 1] == ["questions"] and len(parts) > behind_id:
+        del parts[behind_id]
     return tuple(parts)
 
 
@@ -56,9 +67,8 @@ def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[
     definitions = schema.get("$defs", {})
 
     def resolved(node: dict[str, Any]) -> dict[str, Any]:
-        for arm in node.get("anyOf", ()):
-            if "$ref" in arm:
-                node = arm
+        for arm in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+            node = resolved(arm) if "oneOf" in arm else arm if "$ref" in arm else node
         name = node.get("$ref", "").rpartition("/")[2]
         return definitions[name] if name else node
 
@@ -68,6 +78,10 @@ def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[
             node = {"$ref": node["discriminator"]["mapping"].get(part, "")}
         elif part in node.get("properties", {}):
             node = node["properties"][part]
+        elif part == BY_TYPE and "questions" not in location:
+            continue
+        elif isinstance(part, int):
+            node = node.get("items", {})
         else:
             extra = node.get("additionalProperties", {})
             node = extra if isinstance(extra, dict) else {}

@@ -14,7 +14,7 @@ import pytest
 
 from structured_server.core.reads import Read, ReadRequest
 from structured_server.errors import UpstreamFailed
-from structured_server.wire.decide_response import DecideResponse, ErrorResponse
+from structured_server.wire.decide_response import DecideResponse, ErrorResponse, SkippedAnswer
 from tests.api.conftest import Start
 from tests.golden.record import Recorder
 from tests.golden.requests import LONG_NAMES, REQUESTS, SEVERITY, TEAM, TRIAGE, URGENT
@@ -29,6 +29,7 @@ async def test_every_answer_has_the_documented_shape(client: httpx.AsyncClient, 
     answer = DecideResponse.model_validate_json(reply.content)
     assert list(REQUESTS[name]["questions"]) == list(answer.answers)
     for each in answer.answers.values():
+        assert not isinstance(each, SkippedAnswer)
         assert pytest.approx(1, abs=1e-9) == sum(each.probabilities.values())
 
 

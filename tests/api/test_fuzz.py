@@ -20,10 +20,38 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=12,
 )
+WHOLE: list[dict[str, Any]] = [
+    {
+        "state": "x " * 40,
+        "questions": {
+            "urgent": {"type": "noul", "instructions": "Now?", "abstain": {"min_top_probability": 0.2}},
+            "team": {
+                "type": "choice",
+                "criteria": {"compute": None, "storage": "disks"},
+                "ask_if": {"urgent": [True, False]},
+            },
+            "level": {"type": "score", "criteria": ["low", "high"], "depends_on": ["team"], "alone": True},
+        },
+        "read": {
+            "samples": 3,
+            "entropy_threshold": {"noul": 0.1, "score": 0.5},
+            "temperature": {"choice": 1.5},
+            "max_reads": 40,
+            "rotate": True,
+            "steps": 1,
+            "constrained": False,
+            "think": 0,
+            "long_state": "middle",
+        },
+        "images": [],
+    },
+    {"state": {}, "questions": {"q": {"type": "choice", "criteria": {f"o{i}": None for i in range(90)}}}},
+]
 ODD: list[Any] = [
     None, True, -1, 0, 2**70, 1e400, float("nan"), "", " ", "\x00", "\ud800", "\u2028", "x" * 3000,
     [], {}, [[]], {"": None}, "auto", "none", '"', "\\", "<turn|>", "\u2581yes", "𝔄", "\ufeff",
-    {"type": "noul"}, [None] * 300,
+    {"type": "noul"}, [None] * 300, ["q"], ["urgent", "level"], {"level": [True]}, [1], 1e-320, 101.0,
+    ["data:image/png;base64,iVBORw0KGgo="], ["http://127.0.0.1/x.png"], ["file:///etc/passwd"],
 ]  # fmt: skip
 
 
@@ -78,7 +106,7 @@ def test_mutated_requests_never_break_the_server(seed: int) -> None:
     random_ = random.Random(seed)
     bodies = []
     for _ in range(250):
-        body = random_.choice(list(REQUESTS.values()))
+        body = random_.choice([*REQUESTS.values(), *WHOLE, *WHOLE, *WHOLE])
         for _ in range(random_.randint(1, 3)):
             body = _mutate(body, random_)
         text = json.dumps(body)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from structured_server.backends import Step
 from structured_server.backends.vllm import VllmBackend
-from structured_server.core.reads import Prompt, Read, ReadRequest, Row
+from structured_server.core.reads import Image, Prompt, Read, ReadRequest, Row
 from structured_server.core.tokens import Kind, Segment
 from tests.fake_replies import expected_logprob
 from tests.toy_engine import ToyEngineTokenizer
@@ -22,6 +22,9 @@ def read_request(
     label_ids: tuple[int, ...] = (YES, NO),
     state: str = "a pump has failed",
     fill: int = 12_000,
+    steps: int = 1,
+    constrained: bool = False,
+    images: tuple[Image, ...] = (),
 ) -> ReadRequest:
     """Return a read of two slots; its prompt is what the toy tokenizer makes of its segments."""
     tokenizer = ToyEngineTokenizer()
@@ -33,9 +36,8 @@ def read_request(
         Segment(Kind.STATE, state),
         Segment(Kind.CONTROL, chat.end),
     )
-    return ReadRequest(
-        Prompt(tokenizer.encode_prompt(segments), segments), (fill,) * width, positions, label_ids
-    )
+    prompt = Prompt(tokenizer.encode_prompt(segments), segments, images)
+    return ReadRequest(prompt, (fill,) * width, positions, label_ids, steps, constrained)
 
 
 def expected_rows(request: ReadRequest) -> list[dict[int, float]]:

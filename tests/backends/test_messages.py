@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,17 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from structured_server.backends import Generation
 from structured_server.backends.vllm.messages import (
     chat_body,
     completion_body,
     error_message,
+    generation_body,
     parse_chat,
     parse_completion,
+    parse_generation,
 )
-from structured_server.core.reads import LARGEST_LOGPROB, Read, ReadRequest, checked
+from structured_server.core.reads import LARGEST_LOGPROB, Image, Prompt, Read, ReadRequest, checked
 from structured_server.errors import UpstreamError, UpstreamProtocolError
 from tests.backends.reads import NO, YES, expected_rows, read_request, wanted_rows
-from tests.fake_replies import BodyFault, chat_reply, completion_reply, rows_of_reply
+from tests.fake_replies import BodyFault, chat_reply, completion_reply, generation_reply, rows_of_reply
 from tests.toy_engine import ToyEngineTokenizer
 
 REQUEST = read_request()
@@ -74,6 +78,121 @@ def test_a_chat_sends_two_messages_whose_control_text_is_broken_and_the_same_see
     assert 1 == body.pop("top_logprobs")
     completion = orjson.loads(completion_body("dgemma", request))
     assert {name: value for name, value in completion.items() if name not in ("prompt", "logprobs")} == body
+
+
+BODIES: dict[str, Callable[[ReadRequest], bytes]] = {
+    "completion": lambda request: completion_body("dgemma", request),
+    "chat": lambda request: chat_body("dgemma", request, ToyEngineTokenizer().neutralise),
+}
+
+
+@routes
+def test_with_more_steps_every_position_that_is_no_slot_is_pinned(route: str) -> None:
+    plain, several = (
+        orjson.loads(BODIES[route](read_request(steps=steps)))["vllm_xargs"] for steps in (1, 3)
+    )
+    assert {
+        **plain,
+        "diffusion_max_steps": 3,
+        "diffusion_pinned": [0, 1, 2, 4, 5, 6, *range(8, 16)],
+    } == several
+
+
+@given(
+    width=st.integers(1, 64),
+    slots=st.data(),
+)
+def test_slots_and_pinned_positions_are_the_whole_canvas(width: int, slots: st.DataObject) -> None:
+    chosen = slots.draw(st.sets(st.integers(0, width - 1), min_size=1))
+    request = read_request(width=width, positions=tuple(sorted(chosen)), steps=2)
+    pinned = orjson.loads(completion_body("dgemma", request))["vllm_xargs"]["diffusion_pinned"]
+    assert list(range(width)) == sorted([*pinned, *chosen])
+    assert sorted(pinned) == pinned
+
+
+@routes
+def test_a_constrained_read_says_so_and_a_plain_one_nothing(route: str) -> None:
+    plain, constrained = (
+        orjson.loads(BODIES[route](read_request(constrained=wanted))) for wanted in (False, True)
+    )
+    assert plain["vllm_xargs"] | {"diffusion_constrained": True} == constrained.pop("vllm_xargs")
+    assert {name: value for name, value in plain.items() if name != "vllm_xargs"} == constrained
+
+
+def test_images_stand_before_the_users_text_byte_for_byte_and_change_nothing_else() -> None:
+    images = (Image("image/png", bytes(range(256))), Image("image/jpeg", b"\xff\xd8\xff"))
+    plain, seeing = (orjson.loads(BODIES["chat"](read_request(images=each))) for each in ((), images))
+    system, user = seeing.pop("messages")
+    assert [system, {"role": "user", "content": user["content"][-1]["text"]}] == plain.pop("messages")
+    assert "text" == user["content"][-1]["type"]
+    assert plain == seeing
+    urls = [part["image_url"]["url"] for part in user["content"][:-1]]
+    assert {"image_url"} == {part["type"] for part in user["content"][:-1]}
+    sent = [url.removeprefix("data:").partition(";base64,")[::2] for url in urls]
+    assert [(image.media_type, image.data) for image in images] == [
+        (media_type, base64.b64decode(data, validate=True)) for media_type, data in sent
+    ]
+
+
+# Writing
+
+
+def test_a_generation_sends_ids_how_many_tokens_and_what_ends_it_and_no_seed() -> None:
+    assert {
+        "model": "dgemma",
+        "prompt": [2, 3, 5],
+        "max_tokens": 40,
+        "stop_token_ids": [7],
+        "logprobs": 0,
+        "return_tokens_as_token_ids": True,
+    } == orjson.loads(generation_body("dgemma", Prompt((2, 3, 5)), 40, 7))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ids", "stopped"),
+    [
+        ([11, 12, 7], (11, 12), True),
+        ([11, 12, 7, 13, 7], (11, 12), True),
+        ([7], (), True),
+        ([11, 12], (11, 12), False),
+        ([], (), False),
+    ],
+)
+def test_what_was_written_ends_before_the_token_that_ends_it(
+    tokens: list[int], ids: tuple[int, ...], stopped: bool
+) -> None:
+    body = json.dumps(generation_reply(tokens, 3)).encode()
+    assert Generation(ids, stopped) == parse_generation(body, 7)
+
+
+@given(st.lists(st.integers(0, 99), max_size=30), st.integers(0, 99))
+def test_what_was_written_never_holds_the_token_that_ends_it(tokens: list[int], stop: int) -> None:
+    written = parse_generation(json.dumps(generation_reply(tokens, 3)).encode(), stop)
+    assert stop not in written.ids
+    assert (stop in tokens) is written.stopped
+    assert list(written.ids) == tokens[: len(written.ids)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"null",
+        b'{"choices": []}',
+        b'{"choices": [{"logprobs": null}]}',
+        b'{"choices": [{"logprobs": {"tokens": null}}]}',
+        b'{"choices": [{"logprobs": {"tokens": ["yes"]}}]}',
+        b'{"choices": [{"logprobs": {"tokens": ["token_id:-1"]}}]}',
+        b'{"choices": [{"logprobs": {"tokens": [7]}}]}',
+    ],
+)
+def test_a_reply_in_which_nothing_is_written_by_ids_is_refused(body: bytes) -> None:
+    with pytest.raises(UpstreamProtocolError):
+        parse_generation(body, 7)
+
+
+# Replies
 
 
 @routes

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from structured_server.backends import NotReady, Step
-from structured_server.backends.vllm import probe
+from structured_server.backends.vllm import VllmBackend, probe
 from structured_server.backends.vllm.client import Client
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Read, ReadRequest
@@ -23,7 +23,23 @@ from tests.fake_engine import FakeEngine, Faults
 from tests.toy import LABELS
 from tests.toy_engine import ToyEngineTokenizer
 
-STEPS = ["engine", "model", "tokenizer", "contract", "warm_up"]
+STEPS = ["engine", "model", "tokenizer", "contract", "warm_up", "images"]
+
+
+def able(
+    width: int, max_model_len: int | None, *, continues: bool = True, images: bool = False
+) -> Capabilities:
+    """Return what a backend over the fake engine can do."""
+    return Capabilities(
+        (width,),
+        128,
+        max_model_len,
+        max_steps=8,
+        constrained=True,
+        generation=True,
+        continues=continues,
+        images=images,
+    )
 
 
 @pytest.mark.parametrize("transport", ["completions", "chat"])
@@ -32,12 +48,12 @@ async def test_a_right_engine_passes_every_step_and_its_widest_canvas_is_warm(
 ) -> None:
     backend = connect(transport=transport)
     assert STEPS == [step.name for step in await walk(backend)]
-    assert Capabilities((64,), 128, 4096) == backend.capabilities
+    assert able(64, 4096, continues=transport == "completions") == backend.capabilities
     assert [64] == [len(seen.canvas) for seen in engine.reads]
 
 
 async def test_before_it_is_ready_a_backend_knows_only_what_it_was_told(connect: Connect) -> None:
-    assert Capabilities((48,), 128, None) == connect(canvas=48).capabilities
+    assert able(48, None) == connect(canvas=48).capabilities
 
 
 async def test_each_step_says_what_it_waits_for_before_it_is_taken(
@@ -51,6 +67,8 @@ async def test_each_step_says_what_it_waits_for_before_it_is_taken(
     assert [] == engine.reads
     assert "the first read of the widest canvas (64 tokens)" == (await anext(steps)).waits_for
     assert [] == engine.reads
+    assert "images" in (await anext(steps)).waits_for
+    assert 1 == len(engine.reads)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +144,17 @@ async def test_a_second_preparation_believes_nothing_of_the_first(
     watching.cancel()
     engine.max_model_len = 512
     await walk(backend)
-    assert Capabilities((32,), 128, 512) == backend.capabilities
+    assert able(32, 512) == backend.capabilities
+
+
+async def test_an_engine_that_sees_images_is_found_out_and_one_that_does_no_longer_too(
+    engine: FakeEngine, backend: VllmBackend
+) -> None:
+    for sees in (True, False):
+        engine.images = sees
+        await walk(backend)
+        assert able(64, 4096, images=sees) == backend.capabilities
+    assert {64} == {len(seen.canvas) for seen in engine.reads}, "finding out costs no read"
 
 
 # Engines that answer otherwise than any vLLM
@@ -214,6 +242,19 @@ async def test_an_engine_that_does_not_tokenise_is_named(
         await probe.compare_tokenizers(
             await stub("/tokenize", status, body), "fake", ToyEngineTokenizer(["a"])
         )
+
+
+@pytest.mark.parametrize(("status", "sees"), [(200, True), (400, False), (404, False), (500, False)])
+async def test_only_an_engine_that_takes_an_image_sees_any(stub: Stub, status: int, sees: bool) -> None:
+    assert sees == await probe.sees_images(await stub("/tokenize", status, b"{}"), "fake")
+
+
+async def test_an_engine_that_is_gone_when_it_is_asked_for_images_is_not_taken_for_blind(
+    engine: FakeEngine, client: Client
+) -> None:
+    await engine.stop()
+    with pytest.raises(NotReady, match="nothing answers"):
+        await probe.sees_images(client, "fake")
 
 
 async def test_an_engine_that_names_no_vocabulary_size_is_compared_by_ids_alone(

@@ -97,6 +97,20 @@ def test_something_undecided_exits_with_3(url: str, tmp_path: Path) -> None:
     assert "(abstained)" in result.output
 
 
+def test_a_skipped_question_is_shown_with_what_it_waits_for_and_exits_with_3(
+    url: str, tmp_path: Path
+) -> None:
+    undecided = {**TEAM, "abstain": {"min_top_probability": 1}}
+    waiting = {"type": "noul", "instructions": "So?", "ask_if": {"team": ["networking", "storage"]}}
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps({"team": undecided, "follow_up": waiting}))
+    result = run("-u", url, "-q", str(file), "x")
+    assert 3 == result.exit_code, result.output
+    _, _, rest = result.output.partition("follow_up")
+    assert rest.split()[0] == "(skipped)"
+    assert "asked only where team is networking or storage" in " ".join(rest.split())
+
+
 def test_bad_input_exits_with_4_and_says_where(url: str, questions: str, tmp_path: Path) -> None:
     broken, binary, empty = tmp_path / "broken.yaml", tmp_path / "binary", tmp_path / "empty.yaml"
     broken.write_text("urgent: [")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from structured_server.core.conditions import Conditions
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from tests.toy import LABELS
 
@@ -38,6 +41,23 @@ def schemas(*, most: int = 6, ids: st.SearchStrategy[str] = identifiers) -> st.S
     """Draw question sets."""
     entries = st.lists(st.tuples(ids, questions), min_size=1, max_size=most, unique_by=lambda entry: entry[0])
     return entries.map(lambda drawn: Schema(tuple(drawn)))
+
+
+@st.composite
+def staged_schemas(draw: st.DrawFn, *, most: int = 6) -> Schema:
+    """Draw question sets in which some questions wait for others, in any order."""
+    asked = draw(schemas(most=most)).questions
+    entries = []
+    for index, (name, question) in enumerate(asked):
+        before = st.lists(st.sampled_from(asked[:index]), max_size=2, unique=True) if index else st.just([])
+        wanted = [(n, tuple(draw(st.sets(st.sampled_from(_keys(q)), min_size=1)))) for n, q in draw(before)]
+        conditions = Conditions(tuple(n for n, _ in draw(before)), tuple(wanted), alone=draw(st.booleans()))
+        entries.append((name, replace(question, conditions=conditions)))
+    return Schema(tuple(draw(st.permutations(entries))))
+
+
+def _keys(question: Question) -> list[str]:
+    return [option.key for option in question.options]
 
 
 def probabilities(least: int = 2, most: int = 12) -> st.SearchStrategy[tuple[float, ...]]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 
-from structured_server.core.decision import Batch, GroupJob, GroupReading, ReadPolicy, Reply, read_group
+from structured_server.core.answers import Answer
+from structured_server.core.decision import Decision, conclude
 from structured_server.core.plan import Capabilities, Group, Plan, ReadOptions, compile_plan
+from structured_server.core.policy import ReadPolicy
 from structured_server.core.questions import Question, Schema
-from structured_server.core.reads import Prompt, Read, Row
+from structured_server.core.reading import Arrangement, Batch, GroupJob, GroupReading, Reply, read_group
+from structured_server.core.reads import Prompt, Read, Row, label_chunks
+from structured_server.core.stage import answers_of
 from tests.toy import ToyTokenizer
 
 WIDTHS = (16, 32, 48, 64)
@@ -32,9 +36,16 @@ def plan(
     return compile_plan(questions, options, capabilities, tokenizer)
 
 
-def job(group: Group, *, mask: int | None = None, seed: bytes = SEED) -> GroupJob:
+def job(group: Group, *, mask: int | None = None, seed: bytes = SEED, cap: int | None = None) -> GroupJob:
     """Return a group about to be read, with a prompt of three tokens."""
-    return GroupJob(group, Prompt((1, 2, 3)), seed, TOY.noise_ids, mask)
+    return GroupJob(
+        group,
+        (Arrangement(Prompt((1, 2, 3)), group.asked),),
+        seed,
+        TOY.noise_ids,
+        label_chunks(group.canvas.label_ids, cap),
+        mask,
+    )
 
 
 def log(probability: float) -> float:
@@ -74,3 +85,14 @@ def read_with(
         read_group(job(group), policy),
         lambda batch: [saying(group, *next(said), mass=mass) for _ in batch.requests],
     )
+
+
+def concluded(compiled: Plan, readings: Sequence[GroupReading]) -> Decision:
+    """Fold the readings of all groups into answers, and conclude."""
+    answers = {name: answer for reading in readings for name, answer in answers_of(reading).items()}
+    return conclude(compiled, readings, answers, TOY.token_text)
+
+
+def answers(decision: Decision) -> dict[str, Answer]:
+    """Return the answers to the questions that were read."""
+    return {name: answer for name, answer in decision.answers.items() if isinstance(answer, Answer)}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_server.core.canvas import Canvas, Slot, build_canvas
+from structured_server.core.canvas import NO_OPENING, Canvas, Slot, build_canvas
 from structured_server.core.labels import choose_labels
 from structured_server.core.questions import Question
 from structured_server.core.template import TemplateStyle, render_answer
@@ -179,3 +179,67 @@ def test_a_canvas_refuses_slots_that_cannot_be(
 def test_two_slots_may_have_the_same_labels() -> None:
     canvas = Canvas((1, 2), (Slot(0, ((5,), (6,))), Slot(1, ((5,), (6,)))))
     assert (5, 6) == canvas.label_ids
+
+
+@quick
+@given(st.lists(questions, min_size=2, max_size=4), st.sampled_from(["json", "lines"]), st.data())
+def test_an_opening_and_its_canvas_are_the_joint_answer_cut_in_two(
+    asked: list[Question], style: TemplateStyle, data: st.DataObject
+) -> None:
+    """Whatever was answered, its ids and the canvas's are those of the answer's whole text."""
+    tokenizer = ToyTokenizer([*LABELS, *"ABCDEFGHIJKL"], scaffold=True)
+    labelled = [
+        (key, choose_labels(tokenizer, style, key, question))
+        for key, question in zip("abcd", asked, strict=False)
+    ]
+    count = data.draw(st.integers(1, len(asked) - 1))
+    canvas = build_canvas(tokenizer, style, labelled, (64, 128), scaffold=True, answered=count)
+    assert canvas is not None
+    answers = [data.draw(st.integers(0, len(labels) - 1)) for _, labels in labelled]
+    text = tokenizer.encode(
+        render_answer(style, [(k, labels[a]) for (k, labels), a in zip(labelled, answers, strict=True)])
+    )
+    opened = canvas.opening.filled(answers[:count])
+    assert text[: len(opened)] == opened
+    assert tokenizer.token_text(opened[-1]).strip() == labelled[count - 1][1][answers[count - 1]]
+    rest = list(canvas.ids)
+    for slot, answer in zip(canvas.slots, answers[count:], strict=True):
+        assert text[len(opened) + slot.position] in slot.options[answer]
+        rest[slot.position] = text[len(opened) + slot.position]
+    close = len(text) - len(opened)
+    assert (*text[len(opened) :], tokenizer.turn_close) == tuple(rest[: close + 1])
+    assert {tokenizer.padding} >= set(rest[close + 1 :])
+
+
+def test_a_canvas_that_goes_on_from_answers_has_slots_for_the_others_only() -> None:
+    canvas = build_canvas(
+        SCAFFOLDED, "json", [("a", YES_NO), ("b", YES_NO), ("c", YES_NO)], WIDTHS, scaffold=True, answered=2
+    )
+    assert canvas is not None
+    assert ['{"a":"no","b":"yes', '{"a":"no","b":"no'] == [
+        SCAFFOLDED.text(canvas.opening.filled([1, answer])) for answer in (0, 1)
+    ]
+    assert '","c":"yes"}<close>' + "<eos>" * 5 == SCAFFOLDED.text(canvas.ids)
+    assert (7,) == canvas.positions
+
+
+def test_a_canvas_from_the_answers_start_has_no_opening() -> None:
+    canvas = built([("a", YES_NO), ("b", YES_NO)])
+    assert NO_OPENING == canvas.opening
+    assert () == canvas.opening.filled([])
+
+
+def test_an_answered_question_whose_labels_are_no_tokens_there_makes_no_canvas() -> None:
+    swallowing = ToyTokenizer([*YES_NO, 'yes",'])
+    asked = [("a", YES_NO), ("b", YES_NO)]
+    assert build_canvas(swallowing, "json", asked, WIDTHS, scaffold=False, answered=1) is None
+
+
+def test_what_is_answered_takes_no_room_in_the_canvas() -> None:
+    asked = [(key, YES_NO) for key in "abcdefgh"]
+    assert build(asked, (64,)) is None
+    canvas = build_canvas(TOY, "json", asked, (64, 128), scaffold=False, answered=7)
+    assert canvas is not None
+    assert 64 == canvas.width
+    with pytest.raises(ValueError):
+        canvas.opening.filled([0])

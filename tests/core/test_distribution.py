@@ -281,3 +281,37 @@ def test_the_only_option_has_full_confidence(confidence: type[float]) -> None:
 
 def test_the_example_of_the_wire_format_has_its_confidence() -> None:
     assert 0.8375 == pytest.approx(d.choice_confidence((0.06, 0.87, 0.05, 0.012, 0.008)))
+
+
+@quick
+@given(option_logprobs(), st.floats(0.05, 20))
+def test_a_temperature_is_a_divisor_on_the_options_logs(
+    logprobs: list[list[float]], temperature: float
+) -> None:
+    sums = np.array([special.logsumexp(option) for option in logprobs])
+    heated = distribution(logprobs, temperature=temperature)
+    assert heated.probabilities == pytest.approx(special.softmax(sums / temperature), abs=1e-9)
+    assert heated.label_mass == distribution(logprobs).label_mass
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-9, 1e9])
+def test_extreme_temperatures_give_the_top_option_or_all_alike(temperature: float) -> None:
+    heated = distribution([[-300.0], [-302.0], [-math.inf]], temperature=temperature)
+    expected = (1.0, 0.0, 0.0) if temperature < 1 else (0.5, 0.5, 0.0)
+    assert expected == pytest.approx(heated.probabilities)
+
+
+@quick
+@given(probabilities())
+def test_probabilities_that_sum_to_one_come_back_exactly_enough_to_meet_a_threshold(
+    p: tuple[float, ...],
+) -> None:
+    logs = [[math.log(each)] if each else [-INF] for each in p]
+    assert distribution(logs).probabilities == pytest.approx(p, rel=1e-14, abs=0)
+
+
+@quick
+@given(draws())
+def test_the_largest_range_is_that_of_the_option_that_moves_most(drawn: list[Distribution]) -> None:
+    ranges = np.ptp(np.array([one.probabilities for one in drawn]), axis=0)
+    assert d.largest_range(drawn) == pytest.approx(max(ranges))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structured_server.core.plan import ReadOptions
-from structured_server.core.prompt import Asked, Layout, build_prompt
+from structured_server.core.prompt import Answered, Asked, Layout, build_prompt
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from structured_server.core.template import TemplateStyle
 from structured_server.core.tokens import ChatFormat, Kind, Segment
@@ -209,3 +209,117 @@ def test_the_callers_alias_is_explained_like_any_other() -> None:
     question = Choice(None, (("object storage", "disks"), ("b", None)), aliases=(("object storage", "disk"),))
     segments = build_prompt(KEEPS, "schema_first", "json", [Asked("a", question, ("disk", "b"))], "")
     assert "\n- disk: object storage, disks\n- b\n" in segments[1].text
+
+
+ANSWERED = (Answered(TRIAGE[0], 1), Answered(TRIAGE[1], 0))
+
+
+def test_answered_questions_are_described_before_the_others_and_stand_in_the_form() -> None:
+    plain = build_prompt(KEEPS, "schema_first", "json", TRIAGE, "the state")
+    continued = build_prompt(KEEPS, "schema_first", "json", TRIAGE[2:], "the state", answered=ANSWERED)
+    assert plain == continued, "their answers stand in the model's turn, which is no part of the prompt"
+
+
+@pytest.mark.parametrize("layout", ["schema_first", "document_first"])
+@pytest.mark.parametrize("style", ["json", "lines"])
+def test_answers_that_are_told_stand_at_the_end_and_leave_the_form_to_the_others(
+    layout: Layout, style: TemplateStyle
+) -> None:
+    segments = build_prompt(KEEPS, layout, style, TRIAGE[2:], "the state", answered=ANSWERED, restate=True)
+    assert segments[-2].text.endswith("\n\nAnswered already:\nurgent: no\nteam: A")
+    form = '{"severity":"..."}' if style == "json" else "severity: ..."
+    assert f"with a label for each ...:\n{form}" in content(segments, Kind.TEXT)
+    assert "Question urgent: Wake someone?" in content(segments, Kind.TEXT)
+    assert ["the state"] == [segment.text for segment in segments if segment.kind is Kind.STATE]
+
+
+@pytest.mark.parametrize("layout", ["schema_first", "document_first"])
+def test_to_restate_nothing_changes_nothing(layout: Layout) -> None:
+    plain, restated = (
+        build_prompt(KEEPS, layout, "json", TRIAGE, "the state", restate=restate) for restate in (False, True)
+    )
+    assert plain == restated
+
+
+@pytest.mark.parametrize(
+    ("state", "layout", "strips", "expected"),
+    [
+        (" x\n", "schema_first", False, " x\n\n\nAnswered already:\na: no"),
+        (" x\n", "schema_first", True, "x\n\n\nAnswered already:\na: no"),
+        (" \n", "schema_first", True, "Answered already:\na: no"),
+        ("", "schema_first", False, "\n\nAnswered already:\na: no"),
+    ],
+)
+def test_white_space_before_told_answers_is_kept_as_before_questions(
+    state: str, layout: Layout, strips: bool, expected: str
+) -> None:
+    chat = STRIPS if strips else KEEPS
+    told = [Answered(NOUL, 1)]
+    segments = build_prompt(chat, layout, "json", TRIAGE[2:], state, answered=told, restate=True)
+    assert expected == user_message(segments)
+
+
+@quick
+@given(schemas(most=3), states, layouts)
+def test_told_answers_are_stripped_like_everything_else(schema: Schema, state: str, layout: Layout) -> None:
+    kept, stripped = (
+        build_prompt(c, layout, "json", asked_of(schema), state, answered=ANSWERED, restate=True)
+        for c in (KEEPS, STRIPS)
+    )
+    assert kept[1] == stripped[1]
+    assert user_message(kept).strip() == user_message(stripped)
+
+
+WORDS = Asked("a", Choice(None, (("x", None), ("y", None), ("z", "last"))), ("x", "y", "z"))
+LETTERS = Asked("a", Choice(None, (("x-ray", None), ("y axis", None), ("z-score", None))), ("A", "B", "C"))
+
+
+def listed(asked: Asked) -> str:
+    segments = build_prompt(KEEPS, "document_first", "json", [asked], "")
+    return "|".join(line for line in segments[4].text.splitlines() if line.startswith("-"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "turns"),
+    [
+        (WORDS, ["- x|- y|- z: last", "- y|- z: last|- x", "- z: last|- x|- y", "- x|- y|- z: last"]),
+        (
+            LETTERS,
+            [
+                "- A: x-ray|- B: y axis|- C: z-score",
+                "- A: y axis|- B: z-score|- C: x-ray",
+                "- A: z-score|- B: x-ray|- C: y axis",
+                "- A: x-ray|- B: y axis|- C: z-score",
+            ],
+        ),
+        (NOUL, ["- yes|- no", "- no|- yes", "- yes|- no"]),
+        (TRIAGE[2], ["- none|- high"] * 3),
+    ],
+    ids=["own words", "letters", "yes and no", "levels"],
+)
+def test_a_turn_lists_the_options_from_another_one_on(asked: Asked, turns: list[str]) -> None:
+    """Own words move with their options; letters stay in their order, so they change options."""
+    assert turns == [listed(asked.turned(by)) for by in range(len(turns))]
+
+
+@quick
+@given(schemas(most=3), st.integers(0, 12))
+def test_a_turn_keeps_the_labels_and_the_question_and_comes_round(schema: Schema, by: int) -> None:
+    for asked in asked_of(schema):
+        turned = asked.turned(by)
+        assert (asked.key, asked.question) == (turned.key, turned.question)
+        assert sorted(asked.labels) == sorted(turned.labels)
+        assert sorted(turned.listed) == list(range(len(asked.labels)))
+        assert asked.aliased == turned.aliased
+        assert asked == asked.turned(len(asked.labels))
+        if asked.question.kind == "score":
+            assert asked == turned
+        elif asked.aliased:
+            assert list(asked.labels) == [turned.labels[index] for index in turned.listed]
+        else:
+            assert asked.labels == turned.labels
+
+
+def test_the_callers_own_aliases_move_with_their_options() -> None:
+    question = Choice(None, (("x-ray", None), ("y", None)), aliases=(("x-ray", "ray"),))
+    assert "- y|- ray: x-ray" == listed(Asked("a", question, ("ray", "y")).turned(1))

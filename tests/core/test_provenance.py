@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from structured_server.core.decision import ReadPolicy
+from structured_server.core.conditions import Conditions
 from structured_server.core.plan import Capabilities, ReadOptions
+from structured_server.core.policy import ByType, FittedPolicy, ReadPolicy
 from structured_server.core.provenance import METHOD, fingerprint, question_set_id
 from structured_server.core.questions import Choice, Limits, Noul, Schema, Score
 from tests.core.strategies import quick, schemas
@@ -26,8 +27,9 @@ def print_of(
     policy: ReadPolicy = ReadPolicy(),  # noqa: B008  frozen
     capabilities: Capabilities = CAPABILITIES,
     surroundings: tuple[str, ...] = ("vllm", "toy"),
+    fitted: FittedPolicy | None = None,
 ) -> str:
-    return fingerprint(asked, plan(asked, options, capabilities), policy, surroundings)
+    return fingerprint(plan(asked, options, capabilities), policy, surroundings, fitted)
 
 
 def test_the_method_is_the_first() -> None:
@@ -43,7 +45,7 @@ def test_question_sets_have_equal_names_only_where_they_are_equal(one: Schema, o
 
 def test_a_question_set_keeps_its_name_from_release_to_release() -> None:
     asked = schema(urgent=NOUL, team=TEAM, severity=Score(None, ("low", "high")))
-    assert "qs_23b655ff" == question_set_id(asked)
+    assert "qs_4a0fcf5a" == question_set_id(asked)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,19 @@ def test_the_same_query_has_the_same_fingerprint() -> None:
         print_of(options=ReadOptions(isolate="all")),
         print_of(options=ReadOptions(scaffold="canvas")),
         print_of(options=ReadOptions(slot_fill="mask")),
+        print_of(options=ReadOptions(rotate=True)),
+        print_of(options=ReadOptions(steps=2)),
+        print_of(options=ReadOptions(constrained=True)),
+        print_of(options=ReadOptions(think=64)),
+        print_of(options=ReadOptions(restate=True)),
+        print_of(schema(urgent=NOUL, team=replace(TEAM, conditions=Conditions(("urgent",))))),
+        print_of(schema(urgent=NOUL, team=replace(TEAM, conditions=Conditions(alone=True)))),
+        print_of(policy=ReadPolicy(max_reads=4)),
+        print_of(policy=ReadPolicy(temperatures=ByType(1, 2, 1))),
+        print_of(fitted=FittedPolicy("ours", "fp_00000000")),
+        print_of(fitted=FittedPolicy("ours", "fp_00000000", thresholds=ByType.same(0.2))),
         print_of(policy=ReadPolicy(samples=4)),
-        print_of(policy=ReadPolicy(entropy_threshold=0.2)),
+        print_of(policy=ReadPolicy(entropy_thresholds=ByType.same(0.2))),
         print_of(capabilities=Capabilities((64,), None, None)),
         print_of(surroundings=("vllm", "another tokenizer")),
         print_of(surroundings=("vl", "lmtoy")),

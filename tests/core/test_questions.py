@@ -11,6 +11,8 @@ from hypothesis import given
 
 from structured_server.core.questions import (
     MAX_LEVELS,
+    MAX_OPTIONS,
+    MAX_QUESTIONS,
     Choice,
     Limits,
     Noul,
@@ -170,3 +172,26 @@ def test_a_question_set_that_names_nothing_is_refused(
 
 def test_a_question_set_counts_its_questions() -> None:
     assert 2 == len(Schema((("p", Noul("?")), ("q", Noul("?")))))
+
+
+def test_a_choice_may_have_a_thousand_options_and_no_more() -> None:
+    names = tuple((f"shelf {index}", None) for index in range(MAX_OPTIONS + 1))
+    assert 1000 == len(Choice(None, names[:-1]).options)
+    with pytest.raises(InvalidQuestion) as refused:
+        Choice(None, names)
+    assert (("criteria",), "may have at most 1000 options, got 1001.") == (
+        refused.value.path,
+        refused.value.predicate,
+    )
+
+
+def test_a_request_may_have_four_hundred_questions_and_no_more() -> None:
+    entries = tuple((f"q{index}", Noul("?")) for index in range(MAX_QUESTIONS + 1))
+    assert 400 == len(Schema(entries[:-1]))
+    with pytest.raises(InvalidRequest) as refused:
+        Schema(entries)
+    assert (("questions",), "may have at most 400 entries, got 401.") == (
+        refused.value.path,
+        refused.value.predicate,
+    )
+    assert "Ask in several requests: questions that are read apart lose nothing by it." == refused.value.hint

@@ -13,6 +13,7 @@ from scipy import stats
 
 from structured_server.core.canvas import Canvas, Slot
 from structured_server.core.reads import (
+    ANCHORS,
     LARGEST_LOGPROB,
     Prompt,
     Read,
@@ -20,8 +21,11 @@ from structured_server.core.reads import (
     Row,
     checked,
     derive_seed,
+    drift,
     fill_with_mask,
     fill_with_noise,
+    label_chunks,
+    merge,
 )
 from structured_server.errors import UpstreamProtocolError
 from tests.core.strategies import any_text, quick
@@ -139,6 +143,14 @@ parts = st.tuples(st.integers(-(2**70), 2**70), any_text, any_text)
 
 
 @quick
+@given(st.lists(any_text, max_size=4), st.lists(any_text, max_size=4))
+@example([], [""])
+@example(["a", "b"], ["ab"])
+def test_seeds_tell_apart_how_much_content_there_is(one: list[str], other: list[str]) -> None:
+    assert (one == other) == (derive_seed(0, "", *one) == derive_seed(0, "", *other))
+
+
+@quick
 @given(parts, parts)
 @example((0, "ab", "c"), (0, "a", "bc"))
 @example((1, "1", ""), (11, "", ""))
@@ -210,3 +222,92 @@ def test_a_missing_label_is_an_upstream_error(missing: list[int]) -> None:
 
 def test_a_request_knows_its_width() -> None:
     assert 16 == REQUEST.width
+
+
+def test_all_that_is_no_slot_is_pinned() -> None:
+    assert sorted({*range(16)} - {3, 7, 9}) == list(REQUEST.pinned)
+
+
+# Label sets that one read cannot hold
+
+label_sets = st.sets(st.integers(0, 3000), min_size=2, max_size=300).map(sorted)
+caps = st.integers(ANCHORS + 1, 128)
+
+
+@quick
+@given(label_sets, caps)
+def test_chunks_hold_every_id_once_beside_the_anchors(ids: list[int], cap: int) -> None:
+    chunks = label_chunks(ids, cap)
+    assert all(list(chunk) == sorted(set(chunk)) and len(chunk) <= cap for chunk in chunks)
+    counts = Counter(token_id for chunk in chunks for token_id in chunk)
+    anchors = ids[:ANCHORS]
+    assert ids == sorted(counts)
+    assert {len(chunks)} == {counts[anchor] for anchor in anchors}
+    assert {1} >= {count for token_id, count in counts.items() if token_id not in anchors}
+
+
+@quick
+@given(label_sets, caps)
+def test_there_are_no_more_chunks_than_it_takes(ids: list[int], cap: int) -> None:
+    """ceil(ids / (cap - anchors)) reads: only the first chunk's anchors are no repetition."""
+    assert max(1, math.ceil((len(ids) - ANCHORS) / (cap - ANCHORS))) == len(label_chunks(ids, cap))
+
+
+@pytest.mark.parametrize(
+    ("count", "cap", "expected"),
+    [(490, 128, [128, 128, 128, 112]), (128, 128, [128]), (129, 128, [128, 3]), (2000, None, [2000])],
+)
+def test_chunks_are_as_large_as_a_read_allows(count: int, cap: int | None, expected: list[int]) -> None:
+    assert expected == [len(chunk) for chunk in label_chunks(range(count), cap)]
+
+
+def read_of(*rows: dict[int, float], top: int | None = None, prompt_tokens: int = 2) -> Read:
+    return Read(tuple(Row(row, top) for row in rows), prompt_tokens, cached_tokens=1)
+
+
+@quick
+@given(label_sets, caps, st.data())
+def test_merged_chunks_are_what_one_read_would_have_said(
+    ids: list[int], cap: int, data: st.DataObject
+) -> None:
+    values = [dict(zip(ids, data.draw(_logprobs(len(ids))), strict=True)) for _ in range(2)]
+    chunks = label_chunks(ids, cap)
+    reads = [
+        read_of(*({i: row[i] for i in chunk} for row in values), top=n) for n, chunk in enumerate(chunks)
+    ]
+    assert read_of(*values, top=0) == merge(reads)
+    assert [0.0] * len(reads) == [drift(reads[0], other) for other in reads]
+
+
+def _logprobs(count: int) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.floats(-60, 0) | st.just(-math.inf), min_size=count, max_size=count)
+
+
+def test_of_an_id_in_several_chunks_the_first_chunk_counts() -> None:
+    one, other = read_of({1: -1.0, 2: -2.0}, top=5), read_of({1: -9.0, 3: -3.0}, top=6, prompt_tokens=7)
+    assert read_of({1: -1.0, 2: -2.0, 3: -3.0}, top=5) == merge([one, other])
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "expected"),
+    [
+        ([{1: -1.0, 2: -2.0}], [{1: -1.0, 2: -2.5, 3: -9.0}], 0.5),
+        ([{1: -1.0, 2: -2.0}], [{1: -1.25, 2: -2.0}], 0.25),
+        ([{1: -1.0}, {1: -1.0}], [{1: -1.0}, {1: -3.0}], 2.0),
+        ([{1: -math.inf, 2: -2.0}], [{1: -math.inf, 2: -3.0}], 1.0),
+        ([{1: -math.inf, 2: -2.0}], [{1: -4.0, 2: -2.0}], math.inf),
+    ],
+)
+def test_reads_drift_as_far_as_any_id_that_both_have_at_any_slot(
+    first: list[dict[int, float]], other: list[dict[int, float]], expected: float
+) -> None:
+    assert expected == drift(read_of(*first), read_of(*other)) == drift(read_of(*other), read_of(*first))
+
+
+def test_reads_drift_in_what_the_model_likes_best_even_where_all_labels_are_at_the_bottom() -> None:
+    first, other = (
+        Read((Row({7: -math.inf}, top, top_logprob=value),), 1) for top, value in ((1, -0.5), (2, -1.5))
+    )
+    assert 1.0 == drift(first, other)
+    silent = Read((Row({7: -math.inf}, None),), 1)
+    assert 0.0 == drift(first, silent)

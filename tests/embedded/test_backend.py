@@ -229,6 +229,18 @@ async def test_nothing_is_read_before_it_is_prepared_nor_after_it_is_closed(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("embedded")]
 
 
+async def test_it_does_not_write_and_says_so(backend: EmbeddedBackend, requests: Requests) -> None:
+    capabilities = backend.capabilities
+    assert (1, False, False, False) == (
+        capabilities.max_steps,
+        capabilities.constrained,
+        capabilities.generation,
+        capabilities.images,
+    )
+    with pytest.raises(UpstreamRejected, match="does not generate"):
+        await backend.generate(Prompt(requests.ids(10)), 5, 1)
+
+
 # Readiness
 
 

@@ -111,7 +111,7 @@ async def test_its_own_threshold_decides_when_to_read_again(demo_model: DemoMode
             above = [
                 name
                 for name, each in answer["answers"].items()
-                if each["noise"]["first_entropy"] > demo_model.entropy_threshold
+                if each["noise"]["first_entropy"] > getattr(demo_model.entropy_thresholds, each["type"])
             ]
             assert above == answer["reading"]["extended_by"]
         forced = await decide(client, questions, read={"entropy_threshold": 2})

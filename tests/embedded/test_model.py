@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from structured_server.backends.embedded import DemoModel, load_demo_model
 from structured_server.cli.demo import incidents
+from structured_server.core.policy import ByType
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from structured_server.errors import SettingsError
 from structured_server.wire.decide_request import DecideRequest
@@ -88,10 +89,20 @@ def test_a_notice_stands_in_every_answer_and_first(demo_model: DemoModel) -> Non
     assert [("demo_model_limits", None), ("outside_demo_domain", "rain")] == unknown
 
 
-def test_its_description_names_it_and_its_threshold(demo_model: DemoModel) -> None:
+def test_its_description_names_it_and_its_thresholds(demo_model: DemoModel) -> None:
     said = json.loads((demo_model.folder / "model.json").read_bytes())
-    assert ("triage-demo", said["entropy_threshold"]) == (demo_model.name, demo_model.entropy_threshold)
-    assert 0 < demo_model.entropy_threshold < 2
+    thresholds = asdict(demo_model.entropy_thresholds)
+    assert ("triage-demo", said["entropy_thresholds"]) == (demo_model.name, thresholds)
+    assert ["noul", "choice", "score"] == list(thresholds)
+    assert all(0 < threshold < 2 for threshold in thresholds.values())
+
+
+def test_each_type_may_have_a_threshold_of_its_own(demo_model: DemoModel, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(demo_model.folder, tmp_path / "copy"))
+    said = json.loads((folder / "model.json").read_bytes())
+    said["entropy_thresholds"] = {"noul": 0.1, "choice": 0.2, "score": 0.3}
+    (folder / "model.json").write_text(json.dumps(said))
+    assert ByType(0.1, 0.2, 0.3) == load_demo_model(folder).entropy_thresholds
 
 
 def test_its_revision_is_that_of_its_weights(demo_model: DemoModel, tmp_path: Path) -> None:
@@ -110,7 +121,27 @@ def test_a_missing_file_is_named(demo_model: DemoModel, tmp_path: Path, missing:
         load_demo_model(folder)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "x", "entropy_threshold": "high", "domain": {}}'])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 7},
+        {"domain": {}},
+        {"entropy_thresholds": {"noul": "high", "choice": 0.1, "score": 0.1}},
+        {"entropy_thresholds": {"noul": 0.1}},
+        {"entropy_thresholds": 0.1},
+    ],
+)
+def test_a_description_with_something_wrong_is_refused(
+    demo_model: DemoModel, tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = Path(shutil.copytree(demo_model.folder, tmp_path / "copy"))
+    said = json.loads((folder / "model.json").read_bytes())
+    (folder / "model.json").write_text(json.dumps(said | change))
+    with pytest.raises(SettingsError, match=r"model\.json does not describe a model"):
+        load_demo_model(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
 def test_a_description_that_is_none_is_refused(demo_model: DemoModel, tmp_path: Path, text: str) -> None:
     folder = Path(shutil.copytree(demo_model.folder, tmp_path / "copy"))
     (folder / "model.json").write_text(text)

@@ -5,6 +5,7 @@ Nothing here asserts anything about vLLM. Everything it makes lies under `.engin
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -33,6 +34,13 @@ VENV = Path(os.environ.get("ENGINE_VENV", STATE / "venv"))
 SLIDING_WINDOW = 128
 CANVAS = 64
 MAX_MODEL_LEN = 4096
+# What an engine needs beside a checkpoint made with --images to see them. vLLM looks at the chat template to
+# find out whether it takes images itself, and does not look into macros.
+SEEING = (
+    "--no-language-model-only",
+    *("--limit-mm-per-prompt", '{"image": 8, "video": 0}'),
+    *("--chat-template-content-format", "openai"),
+)
 DEFAULT_ARGUMENTS = ("--sliding-window", str(SLIDING_WINDOW), "--canvas", str(CANVAS))
 START_LIMIT = 300.0  # seconds; 20 on an idle machine of two cores
 CHECKPOINT_SOURCES = (
@@ -203,10 +211,18 @@ class Oracle:
         assert self._line() == "ready"
 
     def read(
-        self, prompt: Sequence[int], canvas: Sequence[int], positions: Sequence[int], ids: Sequence[int]
+        self,
+        prompt: Sequence[int],
+        canvas: Sequence[int],
+        positions: Sequence[int],
+        ids: Sequence[int],
+        images: Sequence[bytes] = (),
     ) -> list[list[float]]:
-        """Give whole-vocabulary log-probabilities at temperature 1, a row a position, a number an id."""
-        logprobs: list[list[float]] = self._ask(prompt, canvas, positions, ids)["logprobs"]
+        """Give whole-vocabulary log-probabilities at temperature 1, a row a position, a number an id.
+
+        The tokens of images stand in the prompt already.
+        """
+        logprobs: list[list[float]] = self._ask(prompt, canvas, positions, ids, images=images)["logprobs"]
         return logprobs
 
     def argmax(self, prompt: Sequence[int], canvas: Sequence[int], positions: Sequence[int]) -> list[int]:
@@ -218,9 +234,12 @@ class Oracle:
         """End the process."""
         self._process.communicate(timeout=10)
 
-    def _ask(self, *values: Sequence[int]) -> dict[str, Any]:
+    def _ask(self, *values: Sequence[int], images: Sequence[bytes] = ()) -> dict[str, Any]:
         assert self._process.stdin is not None
-        asked = dict(zip(("prompt", "canvas", "positions", "ids"), map(list, values), strict=True))
+        asked: dict[str, Any] = dict(
+            zip(("prompt", "canvas", "positions", "ids"), map(list, values), strict=True)
+        )
+        asked["images"] = [base64.b64encode(image).decode("ascii") for image in images]
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._line())

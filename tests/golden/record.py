@@ -9,11 +9,11 @@ from hashlib import blake2b
 from typing import Any
 
 from structured_server.admission import Admission, Weight
-from structured_server.backends import Step
+from structured_server.backends import Generation, Step
 from structured_server.backends.vllm.messages import completion_body
-from structured_server.core.decision import ReadPolicy
 from structured_server.core.plan import Capabilities, ReadOptions
-from structured_server.core.reads import Read, ReadRequest, Row
+from structured_server.core.policy import ReadPolicy
+from structured_server.core.reads import Prompt, Read, ReadRequest, Row
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, Query
 from structured_server.metrics import Metrics
@@ -44,6 +44,10 @@ class Recorder:
                 logprobs[token] = -int.from_bytes(digest, "big") / 8192
             rows.append(Row(logprobs, None))
         return Read(tuple(rows), len(request.prompt.ids))
+
+    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
+        """Write nothing: no capability says that it would."""
+        raise NotImplementedError
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Be ready at once."""

@@ -14,7 +14,7 @@ from structured_server.backends.transformers import TransformersBackend
 from structured_server.backends.transformers.model import choose_device
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Prompt, ReadRequest
-from structured_server.errors import SettingsError, UpstreamUnreachable
+from structured_server.errors import SettingsError, UpstreamRejected, UpstreamUnreachable
 from tests.toy import ToyTokenizer
 
 PREPARE = """
@@ -93,6 +93,13 @@ async def test_reading_without_a_model_is_an_upstream_error() -> None:
     with pytest.raises(UpstreamUnreachable, match=r"the model is not loaded\."):
         await backend.read([ReadRequest(Prompt((1,)), (1,) * 16, (3,), (4,))])
     await backend.close()
+
+
+async def test_it_does_not_write_and_says_so() -> None:
+    backend = TransformersBackend("nowhere", tokenizer=ToyTokenizer(), canvas=16)
+    assert not backend.capabilities.generation
+    with pytest.raises(UpstreamRejected, match="does not generate"):
+        await backend.generate(Prompt((1,)), 5, 1)
 
 
 @pytest.mark.parametrize(

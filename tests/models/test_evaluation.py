@@ -22,8 +22,10 @@ def _described() -> dict[str, Any]:
     return described
 
 
-def test_the_shipped_threshold_is_the_one_that_validation_chose() -> None:
-    assert _figures()["entropy_threshold"] == _described()["entropy_threshold"]
+def test_the_shipped_thresholds_are_those_that_validation_chose() -> None:
+    chosen = _figures()["entropy_thresholds"]
+    types = {"noul": "urgent", "choice": "team", "score": "severity"}
+    assert {kind: chosen[name] for kind, name in types.items()} == _described()["entropy_thresholds"]
 
 
 def test_the_page_is_made_of_the_figures() -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from structured_server.admission import Admission, Weight
-from structured_server.core.decision import ReadPolicy
+from structured_server.core.answers import Answer
 from structured_server.core.plan import ReadOptions
+from structured_server.core.policy import FittedPolicy, ReadPolicy
 from structured_server.core.questions import Choice, Noul, Schema
-from structured_server.core.reads import ReadRequest
-from structured_server.driver import Driver, Query
+from structured_server.core.reads import Image, ReadRequest
+from structured_server.core.state import LongState
+from structured_server.driver import Driver, Outcome, Query
 from structured_server.metrics import Metrics
 from tests.fake_backend import FakeBackend
 from tests.toy import ToyTokenizer
@@ -37,6 +39,15 @@ def unsure(_request: ReadRequest, _token_id: int, _position: int) -> float:
     return -3.0
 
 
+def answers_of(outcome: Outcome) -> dict[str, Answer]:
+    """Return the answers of questions that were read; there must be no others."""
+    found = {}
+    for name, answer in outcome.decision.answers.items():
+        assert isinstance(answer, Answer), f"{name} was skipped"
+        found[name] = answer
+    return found
+
+
 @dataclass(slots=True)
 class Deciding:
     """A driver with its parts in reach."""
@@ -46,6 +57,7 @@ class Deciding:
     max_waiting: int = 64
     tokenizer: ToyTokenizer = field(default_factory=ToyTokenizer)
     surroundings: tuple[str, ...] = ()
+    fitted: FittedPolicy | None = None
     metrics: Metrics = field(default_factory=Metrics)
     admission: Admission = field(init=False)
     driver: Driver = field(init=False)
@@ -53,7 +65,12 @@ class Deciding:
     def __post_init__(self) -> None:
         self.admission = Admission(self.capacity, max_waiting=self.max_waiting)
         self.driver = Driver(
-            self.backend, self.tokenizer, self.admission, self.metrics, surroundings=self.surroundings
+            self.backend,
+            self.tokenizer,
+            self.admission,
+            self.metrics,
+            surroundings=self.surroundings,
+            fitted=self.fitted,
         )
 
     def counted(self, metric: str, **labels: str) -> float:
@@ -74,8 +91,11 @@ def query(
     lead: bool = False,
     seed: int = 0,
     deadline_s: float = 8.0,
+    policy: ReadPolicy | None = None,
+    images: tuple[Image, ...] = (),
+    long_state: LongState = "reject",
     **options: Any,
 ) -> Query:
     """Return a query; what is not named is as the server's defaults are."""
-    policy = ReadPolicy(samples, lead=lead)
-    return Query(schema, state, ReadOptions(**options), policy, seed, deadline_s)
+    policy = policy or ReadPolicy(samples, lead=lead)
+    return Query(schema, state, ReadOptions(**options), policy, seed, deadline_s, images, long_state)

@@ -25,7 +25,7 @@ from structured_server.errors import (
     UpstreamTimeout,
 )
 from tests.fake_backend import FakeBackend
-from tests.shell.deciding import SCHEMA, Deciding, query, sure, unsure
+from tests.shell.deciding import SCHEMA, Deciding, answers_of, query, sure, unsure
 from tests.shell.simulated_time import now, simulated
 from tests.toy import ToyTokenizer
 
@@ -38,8 +38,8 @@ async def test_a_decision_holds_every_answer_and_what_it_took() -> None:
     outcome = await deciding.driver.decide(query())
     decision = outcome.decision
     assert ["urgent", "team", "known"] == list(decision.answers)
-    assert 0 == decision.answers["urgent"].option
-    assert decision.answers["urgent"].headline > 0.999
+    assert 0 == answers_of(outcome)["urgent"].option
+    assert answers_of(outcome)["urgent"].headline > 0.999
     assert () == decision.warnings
     assert 1 == len(decision.reads)
     assert len("a pump") == outcome.state_tokens
@@ -205,7 +205,7 @@ async def test_only_the_uncertain_group_is_read_again() -> None:
     deciding = Deciding(FakeBackend(logprob=of_two_minds_about_teams))
     outcome = await deciding.driver.decide(query(isolate="all"))
     assert [1, 1, 1, 3] == [len(batch) for batch in deciding.backend.batches]
-    draws = {name: answer.draws for name, answer in outcome.decision.answers.items()}
+    draws = {name: answer.draws for name, answer in answers_of(outcome).items()}
     assert {"urgent": 1, "team": 4, "known": 1} == draws
     assert ("team",) == outcome.decision.extended_by
     assert (3, 3) == tuple(deciding.counted("reads_total", kind=kind) for kind in ("first", "extra"))
@@ -220,7 +220,7 @@ async def test_samples_are_read_at_once_where_there_is_room() -> None:
     outcome = await deciding.driver.decide(query(samples=8))
     assert [8] == [len(batch) for batch in deciding.backend.batches]
     assert 1 == now()
-    assert 8 == outcome.decision.answers["urgent"].draws
+    assert 8 == answers_of(outcome)["urgent"].draws
     assert 8 == len({request.canvas for request in deciding.backend.batches[0]})
 
 
@@ -259,7 +259,7 @@ async def test_a_lead_read_goes_ahead_of_the_other_samples() -> None:
 @simulated
 async def test_the_wait_for_a_permit_is_told_apart_from_the_engines_time() -> None:
     deciding = Deciding(FakeBackend(logprob=sure, delay_s=1), capacity=Weight(64, 1))
-    first, second = await asyncio.gather(*(deciding.driver.decide(query()) for _ in range(2)))
+    first, second = await asyncio.gather(*(deciding.driver.decide(query(seed=seed)) for seed in range(2)))
     assert (0, 1000) == (first.queue_ms, first.engine_ms)
     assert (1000, 1000) == (second.queue_ms, second.engine_ms)
     assert 1 == deciding.counted("queue_seconds_sum")
@@ -272,7 +272,7 @@ async def test_without_room_in_line_a_decision_is_refused_at_once() -> None:
     going = asyncio.create_task(deciding.driver.decide(query(samples=1)))
     await asyncio.sleep(0.5)
     with pytest.raises(Overloaded):
-        await deciding.driver.decide(query(samples=1))
+        await deciding.driver.decide(query(samples=1, seed=1))
     assert 0.5 == now()
     await going
     assert deciding.idle
@@ -309,7 +309,8 @@ async def test_the_deadline_holds_in_line_too() -> None:
 async def test_decisions_whose_deadlines_pass_in_one_instant_all_leave_cleanly() -> None:
     deciding = Deciding(FakeBackend(delay_s=100), capacity=Weight(64, 2))
     results = await asyncio.gather(
-        *(deciding.driver.decide(query(samples=2, deadline_s=2)) for _ in range(20)), return_exceptions=True
+        *(deciding.driver.decide(query(samples=2, seed=seed, deadline_s=2)) for seed in range(20)),
+        return_exceptions=True,
     )
     assert {DeadlineExceeded} == {type(result) for result in results}
     assert deciding.idle
@@ -318,7 +319,9 @@ async def test_decisions_whose_deadlines_pass_in_one_instant_all_leave_cleanly()
 @simulated
 async def test_a_cancelled_decision_leaves_nothing_behind() -> None:
     deciding = Deciding(FakeBackend(delay_s=100), capacity=Weight(128, 2))
-    tasks = [asyncio.create_task(deciding.driver.decide(query(isolate="all"))) for _ in range(3)]
+    tasks = [
+        asyncio.create_task(deciding.driver.decide(query(isolate="all", seed=seed))) for seed in range(3)
+    ]
     await asyncio.sleep(1)
     assert 2 == deciding.backend.in_flight
     assert 4 == deciding.admission.waiting  # no decision asks for more at once than there is
@@ -392,10 +395,8 @@ async def test_questions_that_leave_no_room_for_any_state_are_told_so(left: int)
     with pytest.raises(InvalidRequest if left <= 0 else StateTooLong) as caught:
         await deciding.driver.decide(query(state="x" * 9))
     if left <= 0:
-        assert (
-            f"questions take {around} tokens of prompt; the engine's context of {room} leaves no room."
-            == caught.value.message
-        )
+        taken = f"questions take {around + 64} tokens of prompt and canvas"
+        assert f"{taken}; the engine's context of {room} leaves no room for a state." == caught.value.message
 
 
 @simulated
@@ -432,5 +433,5 @@ async def test_a_decision_of_any_size_is_served_by_an_idle_server_in_turns() -> 
 async def test_more_draws_than_there_is_room_for_are_served_by_an_idle_server_in_turns() -> None:
     deciding = Deciding(FakeBackend(logprob=sure, delay_s=1), capacity=Weight(64, 4), max_waiting=0)
     outcome = await deciding.driver.decide(query(samples=32, deadline_s=1000))
-    assert {32} == {answer.draws for answer in outcome.decision.answers.values()}
+    assert {32} == {answer.draws for answer in answers_of(outcome).values()}
     assert 0 == outcome.queue_ms

@@ -18,7 +18,7 @@ from structured_server.errors import (
     UpstreamUnreachable,
 )
 from tests.fake_backend import FakeBackend
-from tests.shell.deciding import Deciding, query, sure, unsure
+from tests.shell.deciding import Deciding, answers_of, query, sure, unsure
 from tests.shell.simulated_time import now, simulated
 
 
@@ -26,7 +26,7 @@ def reason(outcome: Outcome) -> str:
     """Return why the extra reads were skipped; there must be one warning, which says so, and one draw."""
     (warning,) = outcome.decision.warnings
     assert "extra_reads_skipped" == warning.code
-    assert {1} == {answer.draws for answer in outcome.decision.answers.values()}
+    assert {1} == {answer.draws for answer in answers_of(outcome).values()}
     assert 1 == len(outcome.decision.reads)
     return warning.message.removeprefix("The answer rests on one draw: ")
 
@@ -47,7 +47,7 @@ async def test_an_unsure_answer_is_read_three_more_times_at_once() -> None:
     assert [1, 3] == [len(batch) for batch in deciding.backend.batches]
     assert 2 == now()
     assert ("urgent", "team", "known") == outcome.decision.extended_by
-    assert 4 == outcome.decision.answers["urgent"].draws
+    assert 4 == answers_of(outcome)["urgent"].draws
     assert () == outcome.decision.warnings
     assert 1 == deciding.counted("decisions_total", extended="true")
     assert 1 == deciding.counted("batch_seconds_sum", kind="extra")
@@ -115,7 +115,7 @@ async def test_extra_reads_that_would_miss_the_deadline_are_not_sent(first_s: fl
     backend.delays = {0: first_s, 1: 0.1}
     outcome = await Deciding(backend).driver.decide(query(deadline_s=8))
     if sent:
-        assert 4 == outcome.decision.answers["urgent"].draws
+        assert 4 == answers_of(outcome)["urgent"].draws
     else:
         assert "more reads would have missed the deadline." == reason(outcome)
         assert first_s == now()
@@ -126,7 +126,7 @@ async def test_extra_reads_that_find_the_queue_full_are_given_up() -> None:
     deciding = Deciding(FakeBackend(logprob=unsure, delay_s=1), capacity=Weight(64, 1))
     uncertain = asyncio.create_task(deciding.driver.decide(query()))
     await asyncio.sleep(0.5)
-    others = [asyncio.create_task(deciding.driver.decide(query(samples=1))) for _ in range(2)]
+    others = [asyncio.create_task(deciding.driver.decide(query(samples=1, seed=seed))) for seed in (1, 2)]
     await asyncio.sleep(0.1)
     deciding.admission.max_waiting = 1  # one of the others, once the first read is done
     assert "the queue for more reads was full." == reason(await uncertain)

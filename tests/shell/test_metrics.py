@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from structured_server.admission import Admission, Weight
+from structured_server.core.conditions import Conditions
 from structured_server.core.questions import Choice, Limits, Noul, Schema, Score
 from structured_server.errors import UpstreamFailed
 from structured_server.metrics import Metrics
 from tests.fake_backend import FakeBackend
-from tests.shell.deciding import Deciding, query, sure, unsure
+from tests.shell.deciding import Deciding, answers_of, query, sure, unsure
 from tests.shell.simulated_time import simulated
+from tests.toy import ToyTokenizer
 
 PREFIX = "structured_server_"
 
@@ -119,14 +122,48 @@ async def test_extended_decisions_and_skipped_reads_are_told_apart() -> None:
 @simulated
 async def test_a_label_mass_that_the_engine_hides_is_not_counted_as_none() -> None:
     deciding = Deciding(FakeBackend(logprob=sure))
-    decision = (await deciding.driver.decide(query())).decision
-    answer = decision.answers["urgent"]
+    outcome = await deciding.driver.decide(query())
+    decision, answer = outcome.decision, answers_of(outcome)["urgent"]
     hidden = replace(answer, distribution=replace(answer.distribution, label_mass=None))
     metrics = Metrics()
     metrics.observe(replace(decision, answers={"urgent": hidden}))
     assert (1, 0) == tuple(
         samples(metrics)[name] for name in ("answers_total status=decided type=noul", "label_mass_count")
     )
+
+
+@simulated
+async def test_a_skipped_question_is_counted_as_such_and_has_no_numbers() -> None:
+    follow_up = Noul("And then?", conditions=Conditions(ask_if=(("a", ("false",)),)))
+    deciding = Deciding(FakeBackend(logprob=sure))
+    await deciding.driver.decide(query(schema=Schema((("a", Noul("So?")), ("b", follow_up)))))
+    said = samples(deciding.metrics)
+    assert {
+        "answers_total status=decided type=noul": 1,
+        "answers_total status=skipped type=noul": 1,
+    } == {name: value for name, value in said.items() if name.startswith("answers_total")}
+    assert (1, 1) == (said["normalized_entropy_count type=noul"], said["label_mass_count"])
+
+
+@simulated
+async def test_a_decision_that_shared_its_reads_is_counted_apart_and_only_once() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure, delay_s=1))
+    await asyncio.gather(*(deciding.driver.decide(query()) for _ in range(3)))
+    said = samples(deciding.metrics)
+    assert (1, 2) == (said["decisions_total extended=false"], said["shared_decisions_total"])
+    assert (2, 1) == (said["answers_total status=decided type=noul"], said["reads_total kind=first"])
+
+
+@simulated
+async def test_thoughts_are_counted_and_those_that_failed_as_failures() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure, generation=True), tokenizer=ToyTokenizer(scaffold=True))
+    await deciding.driver.decide(query(think=5, isolate="all"))
+    deciding.backend.generation_failure = UpstreamFailed("it broke.")
+    with pytest.raises(UpstreamFailed):
+        await deciding.driver.decide(query(think=5))
+    said = samples(deciding.metrics)
+    assert (3, 1) == (said["thoughts_total"], said["upstream_errors_total kind=failed"])
+    assert deciding.idle
 
 
 @simulated

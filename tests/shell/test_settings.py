@@ -54,6 +54,10 @@ def test_without_a_word_on_what_reads_all_ways_are_named() -> None:
         assert said in caught.value.message
 
 
+def test_no_policy_is_loaded_unless_a_file_is_named() -> None:
+    assert ("", "p.yaml") == (Settings(**NEEDED).policy, Settings(**NEEDED, policy="p.yaml").policy)
+
+
 def test_a_tokenizer_of_its_own_is_taken_before_the_models_name() -> None:
     assert "./folder" == Settings(**NEEDED, tokenizer="./folder").tokenizer_source
 

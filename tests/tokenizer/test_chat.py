@@ -11,7 +11,7 @@ import pytest
 from structured_server.core.tokens import ChatFormat
 from structured_server.errors import TokenizerError
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
-from structured_server.tokenizer.chat import learn_format, learn_turn_close
+from structured_server.tokenizer.chat import learn_format, learn_thinking, learn_turn_close
 from structured_server.tokenizer.control import ControlStrings, ControlToken
 from structured_server.tokenizer.template import ChatTemplate, TemplateRefused
 from tests.tokenizer import folders
@@ -170,6 +170,44 @@ def test_the_thought_block_is_found_where_the_vocabulary_has_a_channel(
 
     without = tokenizer_of("byte_level")
     assert ((), False) == (without.scaffold, without.scaffold_in_prompt)
+
+
+def test_the_format_of_a_thinking_prompt_is_the_templates(
+    tmp_path: Path, tokenizer_of: Callable[[str], LoadedTokenizer], oracle_of: Callable[[str], Any]
+) -> None:
+    """There the empty thought block is left out: the model writes one that is not."""
+    tokenizer = tokenizer_of("gemma_like")
+    thinking = tokenizer.thinking
+    assert thinking is not None
+    assert f"{thinking.end}<|channel>thought\n<channel|>" == tokenizer.chat.end
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": " So? "}]
+    expected = oracle_of("gemma_like").apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=True
+    )
+    assert expected == f"{thinking.start}Be brief.{thinking.middle}So?{thinking.end}"
+    assert thinking.strips
+
+    source = folders.GEMMA_4_TEMPLATE.replace("not enable_thinking | default(false)", "true")
+    heedless = load_tokenizer(str(folders.gemma_like(tmp_path, source)))
+    assert heedless.thinking is None
+    assert tokenizer_of("byte_level").thinking is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        SIMPLE.replace("CONTENT", "m.content if not enable_thinking else m.content | upper"),
+        SIMPLE.replace("CONTENT", "m.content")
+        + "{% if enable_thinking %}{{ raise_exception('no') }}{% endif %}",
+        SIMPLE.replace("CONTENT", "m.content")
+        + "{% if enable_thinking %}{{ messages[0].content }}{% endif %}",
+    ],
+    ids=["changes contents", "refuses", "repeats contents"],
+)
+def test_a_template_that_cannot_be_told_to_think_is_no_thinking_one(source: str) -> None:
+    """Prompts without thoughts are not affected."""
+    assert isinstance(learn_format(ChatTemplate(source, {})), ChatFormat)
+    assert learn_thinking(ChatTemplate(source, {})) is None
 
 
 def test_special_ids_come_from_the_files(tokenizer_of: Callable[[str], LoadedTokenizer]) -> None:

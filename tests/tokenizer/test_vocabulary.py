@@ -54,6 +54,29 @@ def test_variants_are_all_entries_equal_after_stripping_white_space(
         assert tuple(by_core[texts[label].strip()]) == tokenizer.variants(label), texts[label]
 
 
+def test_tokens_read_together_as_the_text_that_they_were_made_of(tokenizer: LoadedTokenizer) -> None:
+    """Characters that are several tokens are put together again."""
+    for text in ("yes no", "The pager is down: 北京, 😀 é", " two\n\nlines "):
+        ids = tokenizer.encode(text)
+        if all(tokenizer.token_text(token_id) != "<unk>" for token_id in ids):
+            assert text.strip() == tokenizer.text(ids).strip()
+    assert "" == tokenizer.text(())
+
+
+def test_a_piece_of_a_character_reads_as_a_replacement_and_an_unknown_id_as_nothing(
+    tokenizer_of: Callable[[str], LoadedTokenizer],
+) -> None:
+    """A thought may be cut anywhere."""
+    for kind in ("gemma_like", "byte_level"):
+        tokenizer = tokenizer_of(kind)
+        *_, last = cut = tokenizer.encode("yes 😀")
+        assert len(cut) > 2, kind
+        assert tokenizer.text(cut[:-1]).startswith("yes "), kind
+        assert "\ufffd" in tokenizer.text(cut[:-1]), kind
+        assert tokenizer.text([*cut, 10**8]) == "yes 😀", kind
+        assert last != cut[0]
+
+
 def test_variants_keep_case_and_include_the_label(tokenizer: LoadedTokenizer) -> None:
     """`Yes` is another label than `yes`; a spaced label leads to the same set."""
     label = tokenizer.encode("yes")[0]

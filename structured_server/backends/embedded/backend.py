@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from structured_server.backends import NotReady, Step
+from structured_server.backends import Generation, NotReady, Step
 from structured_server.backends.embedded.graph import Graph
 from structured_server.backends.embedded.model import load_demo_model
 from structured_server.core.plan import Capabilities
@@ -64,6 +64,14 @@ class EmbeddedBackend:
                     f"read: the prompt needs at least 1, both together at most {MAX_MODEL_LEN}."
                 )
         return await self._in_worker(lambda: _read(graph, batch))
+
+    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:  # noqa: ARG002 the protocol's
+        """Refuse: this backend reads only, as its capabilities say.
+
+        Raises:
+            UpstreamRejected: always.
+        """
+        raise UpstreamRejected("this backend does not generate.")
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Load the weights, hold the vocabularies against each other, and read once.

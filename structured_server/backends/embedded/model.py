@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from structured_server.core.answers import DecisionWarning
+from structured_server.core.policy import ByType
 from structured_server.core.questions import Choice, Noul, Question, Schema
 from structured_server.errors import SettingsError
 
@@ -48,7 +49,7 @@ class DemoModel:
     folder: Path
     revision: str
     name: str
-    entropy_threshold: float
+    entropy_thresholds: ByType
     domain: Domain
     notice: str | None
 
@@ -76,7 +77,7 @@ class _Description(BaseModel):
     """What is read of the description; it may say more."""
 
     name: str
-    entropy_threshold: float
+    entropy_thresholds: ByType
     domain: Domain
     notice: str | None = None
 
@@ -96,4 +97,4 @@ def load_demo_model(folder: Path = PACKAGED) -> DemoModel:
         ) from None
     except ValidationError:
         raise SettingsError(f"{folder / _DESCRIPTION} does not describe a model.") from None
-    return DemoModel(folder, revision, said.name, said.entropy_threshold, said.domain, said.notice)
+    return DemoModel(folder, revision, said.name, said.entropy_thresholds, said.domain, said.notice)

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
-from structured_server.backends import NotReady, Step
+from structured_server.backends import Generation, NotReady, Step
 from structured_server.backends.vllm import probe
 from structured_server.backends.vllm.client import Client
 from structured_server.backends.vllm.messages import (
     CHAT_COMPLETIONS,
     COMPLETIONS,
+    TOKENIZE,
     chat_body,
     completion_body,
+    generation_body,
     parse_chat,
     parse_completion,
+    parse_generation,
+    parse_token_count,
 )
 from structured_server.core.plan import Capabilities
-from structured_server.core.reads import Read, ReadRequest
+from structured_server.core.reads import Prompt, Read, ReadRequest
 from structured_server.core.tokens import Tokenizer
-from structured_server.errors import UpstreamError, UpstreamProtocolError
+from structured_server.errors import (
+    InvalidRequest,
+    StateTooLong,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamProtocolError,
+    UpstreamRejected,
+)
 from structured_server.parallel import together
 from structured_server.settings import PromptTransport
 
 WIDTH_STEP = 16
 MAX_LABEL_IDS = 128  # vLLM's own limit on logprob_token_ids
+MAX_STEPS = 8
 POLL_S = 1.0
+GENERATION_S = 600.0  # a thought of thousands of tokens takes long; the decision's deadline is what bounds it
 
 
 class EngineTokenizer(Tokenizer, Protocol):
@@ -63,7 +78,15 @@ class VllmBackend:
         self._canvas = canvas
         self._transport = transport
         self._client = Client(url, timeout_s=read_timeout_s)
-        self._capabilities = Capabilities((canvas,), MAX_LABEL_IDS, None)
+        self._capabilities = Capabilities(
+            (canvas,),
+            MAX_LABEL_IDS,
+            None,
+            max_steps=MAX_STEPS,
+            constrained=True,
+            generation=True,
+            continues=transport == "completions",
+        )
         self._lost = asyncio.Event()
 
     @property
@@ -78,6 +101,17 @@ class VllmBackend:
             UpstreamError: a read failed; the others are cancelled.
         """
         return await together([self._read_one(request) for request in batch])
+
+    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
+        """Have the model write.
+
+        Raises:
+            UpstreamError: it failed.
+        """
+        body = generation_body(self.model, prompt, tokens, stop)
+        with self._noticing_loss():
+            reply = await self._client.read(COMPLETIONS, body, timeout_s=GENERATION_S)
+        return parse_generation(reply, stop)
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Check the engine, its model, tokenizer, contract and widest canvas.
@@ -97,7 +131,11 @@ class VllmBackend:
         await probe.check_seeded_reads(self._client, self.model, canvas)
         yield Step("warm_up", f"the first read of the widest canvas ({canvas} tokens)")
         await probe.warm(self._read_warm, self._tokenizer, canvas)
-        self._capabilities = Capabilities((canvas,), MAX_LABEL_IDS, max_model_len)
+        yield Step("images", "the engine to say whether it sees images")
+        images = await probe.sees_images(self._client, self.model)
+        self._capabilities = replace(
+            self._capabilities, widths=(canvas,), max_model_len=max_model_len, images=images
+        )
 
     async def watch(self) -> str:
         """Warm the narrower widths, then poll the engine's health until it is lost."""
@@ -127,36 +165,71 @@ class VllmBackend:
                 await probe.warm(self._read_warm, self._tokenizer, width)
             except NotReady:
                 return  # the widest canvas serves every read
-            self._capabilities = Capabilities(
-                tuple(sorted({*self._capabilities.widths, width})),
-                MAX_LABEL_IDS,
-                self._capabilities.max_model_len,
-            )
+            widths = tuple(sorted({*self._capabilities.widths, width}))
+            self._capabilities = replace(self._capabilities, widths=widths)
 
     async def _read_one(self, request: ReadRequest) -> Read:
-        try:
+        with self._noticing_loss():
             return await self._send(request, None)
+
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Look at the engine's health now, not at the next poll, when it may be lost."""
+        try:
+            yield
         except UpstreamError as error:
             if error.kind in ("unreachable", "failed"):
-                self._lost.set()  # look at the engine's health now, not at the next poll
+                self._lost.set()
             raise
 
     async def _read_warm(self, request: ReadRequest) -> Read:
         return await self._send(request, probe.WARM_UP_S)
 
     async def _send(self, request: ReadRequest, timeout_s: float | None) -> Read:
-        if self._transport == "completions":
+        if self._transport == "completions" and not request.prompt.images:
             body = completion_body(self.model, request)
             reply = await self._client.read(COMPLETIONS, body, timeout_s=timeout_s)
             read = parse_completion(request, reply)
         else:
             body = chat_body(self.model, request, self._tokenizer.neutralise)
-            reply = await self._client.read(CHAT_COMPLETIONS, body, timeout_s=timeout_s)
+            reply = await self._read_chat(request, body, timeout_s)
             read = parse_chat(request, reply)
         length = self._capabilities.max_model_len
         if length is not None and read.prompt_tokens + request.width > length:
             # The engine then cuts the canvas short without a word.
+            if request.prompt.images:  # whose tokens nobody here could count
+                raise _too_long_with_images(read.prompt_tokens, length - request.width)
             raise UpstreamProtocolError(
                 f"prompt ({read.prompt_tokens} tokens) and canvas ({request.width}) pass its limit {length}."
             )
         return read
+
+    async def _read_chat(self, request: ReadRequest, body: bytes, timeout_s: float | None) -> bytes:
+        """Send a chat read. What an engine refuses with images in it, it refuses because of them.
+
+        It may fail on them instead: vLLM answers 500 to an image that claims too many pixels, to the read as
+        to the mere tokenising of its prompt, which a failure of the engine's own leaves alone.
+        """
+        try:
+            return await self._client.read(CHAT_COMPLETIONS, body, timeout_s=timeout_s)
+        except (UpstreamRejected, UpstreamFailed) as error:
+            if not request.prompt.images:
+                raise
+            tokens = parse_token_count((await self._client.post(TOKENIZE, body)).body)
+            length = self._capabilities.max_model_len
+            if tokens is not None and length is not None and tokens + request.width > length:
+                raise _too_long_with_images(tokens, length - request.width) from None
+            if tokens is not None and isinstance(error, UpstreamFailed):
+                raise
+            raise InvalidRequest(
+                "were refused by the engine: one of them may be damaged, too large, or one too many.",
+                path=("images",),
+            ) from None
+
+
+def _too_long_with_images(tokens: int, room: int) -> StateTooLong:
+    return StateTooLong(
+        f"and images have {tokens} tokens with the questions; {room} fit.",
+        path=("state",),
+        hint="Send fewer or smaller images, or shorten the state.",
+    )

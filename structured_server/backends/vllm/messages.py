@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from structured_server.core.reads import Read, ReadRequest, Row
+from structured_server.backends import Generation
+from structured_server.core.reads import Image, Prompt, Read, ReadRequest, Row
 from structured_server.core.tokens import Kind, Segment
 from structured_server.errors import UpstreamProtocolError
 
@@ -17,6 +19,7 @@ _ID_DIGITS = 9  # more than any vocabulary needs; tokenizers and int() refuse fa
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
+TOKENIZE = "/tokenize"
 
 
 def completion_body(model: str, request: ReadRequest) -> bytes:
@@ -25,14 +28,31 @@ def completion_body(model: str, request: ReadRequest) -> bytes:
     return orjson.dumps(body | _seeded_read(request))
 
 
+def generation_body(model: str, prompt: Prompt, tokens: int, stop: int) -> bytes:
+    """Return the body of `POST /v1/completions` that lets the model write."""
+    return orjson.dumps(
+        {
+            "model": model,
+            "prompt": prompt.ids,
+            "max_tokens": tokens,
+            "stop_token_ids": [stop],
+            "logprobs": 0,  # the ids of what is written stand there
+            "return_tokens_as_token_ids": True,
+        }
+    )
+
+
 def chat_body(model: str, request: ReadRequest, neutralise: Callable[[str], str]) -> bytes:
     """Return the body of `POST /v1/chat/completions`, whose text vLLM tokenises itself.
 
     There a control token's spelling becomes the control token, so `neutralise` breaks it first.
     """
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": role, "content": neutralise(text)} for role, text in _messages(request.prompt.segments)
     ]
+    if images := request.prompt.images:
+        text = {"type": "text", "text": messages[-1]["content"]}
+        messages[-1]["content"] = [*map(_image_part, images), text]
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -55,10 +75,23 @@ def parse_completion(request: ReadRequest, body: bytes) -> Read:
     _check_row_count(request, rows, len(logprobs.tokens))
     return Read(
         tuple(
-            Row(_by_id(logprobs.top_logprobs[p]), _token_id(logprobs.tokens[p])) for p in request.positions
+            _row(_by_id(logprobs.top_logprobs[p]), _token_id(logprobs.tokens[p])) for p in request.positions
         ),
         *_tokens(reply.usage),
     )
+
+
+def parse_generation(body: bytes, stop: int) -> Generation:
+    """Return what was written, up to the token that ends it.
+
+    Raises:
+        UpstreamProtocolError: the reply is no generation.
+    """
+    tokens = _parse(_Written, body).choices[0].logprobs.tokens
+    ids = tuple(map(_token_id, tokens))
+    if stop in ids:
+        return Generation(ids[: ids.index(stop)], stopped=True)
+    return Generation(ids, stopped=False)
 
 
 def parse_chat(request: ReadRequest, body: bytes) -> Read:
@@ -72,7 +105,7 @@ def parse_chat(request: ReadRequest, body: bytes) -> Read:
     _check_row_count(request, len(content), len(content))
     return Read(
         tuple(
-            Row(
+            _row(
                 _by_id({entry.token: entry.logprob for entry in content[p].top_logprobs}),
                 _token_id(content[p].token),
             )
@@ -80,6 +113,15 @@ def parse_chat(request: ReadRequest, body: bytes) -> Read:
         ),
         *_tokens(reply.usage),
     )
+
+
+def parse_token_count(body: bytes) -> int | None:
+    """Return the tokens that a reply of `/tokenize` counts, None where it is another reply."""
+    try:
+        count = orjson.loads(body)["count"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return count if isinstance(count, int) else None
 
 
 def error_message(body: bytes) -> str:
@@ -107,10 +149,17 @@ def _seeded_read(request: ReadRequest) -> dict[str, Any]:
         "vllm_xargs": {
             "diffusion_seed_canvas": request.canvas,
             "diffusion_canvas_length": request.width,
-            "diffusion_max_steps": 1,
+            "diffusion_max_steps": request.steps,
             "diffusion_read_only": True,
+            **({"diffusion_pinned": request.pinned} if request.steps > 1 else {}),
+            **({"diffusion_constrained": True} if request.constrained else {}),
         },
     }
+
+
+def _image_part(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
 
 
 def _messages(segments: Sequence[Segment]) -> list[tuple[str, str]]:
@@ -155,6 +204,18 @@ class _Completion(_Wire):
     usage: _Usage
 
 
+class _WrittenTokens(_Wire):
+    tokens: list[str]
+
+
+class _WrittenChoice(_Wire):
+    logprobs: _WrittenTokens
+
+
+class _Written(_Wire):
+    choices: tuple[_WrittenChoice]
+
+
 class _Logprob(_Wire):
     token: str
     logprob: float
@@ -193,6 +254,10 @@ def _check_row_count(request: ReadRequest, rows: int, tokens: int) -> None:
         raise UpstreamProtocolError(
             f"the engine returned {rows} rows of {wanted}: prompt and canvas may not fit its context."
         )
+
+
+def _row(logprobs: Mapping[int, float], top: int) -> Row:
+    return Row(logprobs, top, logprobs.get(top))
 
 
 def _by_id(row: Mapping[str, float]) -> dict[int, float]:

@@ -10,7 +10,7 @@ import orjson
 
 from structured_server.backends import NotReady
 from structured_server.backends.vllm.client import Client, Reply, explain
-from structured_server.backends.vllm.messages import COMPLETIONS, error_message
+from structured_server.backends.vllm.messages import COMPLETIONS, TOKENIZE, error_message
 from structured_server.core.canvas import Canvas, Slot
 from structured_server.core.reads import Prompt, Read, ReadRequest, checked, fill_with_noise
 from structured_server.core.tokens import Kind, Segment, Tokenizer
@@ -18,6 +18,12 @@ from structured_server.errors import UpstreamError, UpstreamTimeout
 
 PROBE_S = 30.0
 HEALTH_S = 2.0
+# A grey slope of 64 x 64 pixels, as PNG.
+_PIXELS = (
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAAAAACPAi4CAAAAcklEQVR42mNgYOHgERCRkFFQ0dAxMLGwcXDx8AkIiYhJSMnIKSip"
+    "qGlo6eiZMGXGnAVLVqzZsGXHngNHTpy5cOXGnQdPXrz58OXHH4ZRA0YNGDVg1IBRA0YNGDVg1IBRA0YNGDVg1IBRA0YNGDVguBsA"
+    "AHs24GqR2oMfAAAAAElFTkSuQmCC"
+)
 WARM_UP_S = 600.0  # a first read compiles kernels: 27 to 150 s have been seen on GPUs
 
 # Together these cross words, digits, white space, JSON, accents, scripts, emoji, markup and control tokens.
@@ -78,7 +84,7 @@ async def compare_tokenizers(client: Client, model: str, tokenizer: Comparable) 
     """
     for text in PROBE_TEXTS:
         body = orjson.dumps({"model": model, "prompt": text, "add_special_tokens": False})
-        reply = await _ask(client.post("/tokenize", body, timeout_s=PROBE_S))
+        reply = await _ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
         try:
             theirs = list(orjson.loads(reply.body)["tokens"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -122,6 +128,17 @@ async def check_seeded_reads(client: Client, model: str, canvas: int) -> None:
             f"start this server with --canvas {served[1]}, or the engine with "
             f"""--diffusion-config '{{"canvas_length": {canvas}}}'."""
         )
+
+
+async def sees_images(client: Client, model: str) -> bool:
+    """Tell whether the engine takes a chat message with an image: a text-only one refuses to tokenise it."""
+    content = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PIXELS}"}},
+        {"type": "text", "text": "What is this?"},
+    ]
+    body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": content}]})
+    reply = await _ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
+    return reply.status == 200
 
 
 async def warm(read: Callable[[ReadRequest], Awaitable[Read]], tokenizer: Tokenizer, width: int) -> None:
