@@ -47,6 +47,13 @@ class Prepared:
     max_model_len: int | None
 
 
+def vocabulary_size() -> int:
+    """Return how many entries the checkpoint's vocabulary has."""
+    config = json.loads((default_checkpoint() / "config.json").read_text("utf-8"))
+    size: int = config["text_config"]["vocab_size"]
+    return size
+
+
 def asked(prompt: int = 20, width: int = 16, seed: int = 0, count: int = 3) -> Asked:
     """Make a read: a prompt of so many tokens, which alone decide its text, and a canvas of this seed."""
     ids = tuple(sorted({*draw(20, seed=5), 700, 701, 702}))

@@ -14,7 +14,7 @@ from structured_server.backends.transformers.checkpoint import find_checkpoint
 from tests.engine.reads import draw
 from tests.engine.server import default_checkpoint
 from tests.gemma import MADE
-from tests.inprocess.real.hosted import Asked, Hosted, asked
+from tests.inprocess.real.hosted import Asked, Hosted, asked, vocabulary_size
 
 STEPS = ["packages", "weights", "tokenizer", "warm_up"]
 
@@ -130,7 +130,7 @@ def test_weights_that_are_cut_short_are_told(hosted: Hosted, folder: Path) -> No
 @pytest.mark.usefixtures("gemma")
 def test_a_tokenizer_of_another_vocabulary_is_told(hosted: Hosted) -> None:
     told = problem(hosted, "tokenizer", tokenizer=str(MADE))
-    assert told.endswith("the model only 4656 entries. Set --tokenizer to the model's own.")
+    assert told.endswith(f"the model only {vocabulary_size()} entries. Set --tokenizer to the model's own.")
 
 
 def test_the_size_estimate_is_that_of_the_weights(folder: Path) -> None:
@@ -190,15 +190,15 @@ def test_a_first_read_that_fails_is_told(hosted: Hosted) -> None:
 
 def test_reads_that_the_model_cannot_make_are_refused(ready: Hosted) -> None:
     """An id beyond the vocabulary would end a GPU's work for good."""
-    good = asked()
+    good, size = asked(), vocabulary_size()
     unknown = [
-        Asked((4656,), good.canvas, (3,), (700,)),
-        Asked(good.prompt, (9999,) * 16, (3,), (700,)),
-        Asked(good.prompt, good.canvas, (3,), (700, 5000)),
+        Asked((size,), good.canvas, (3,), (700,)),
+        Asked(good.prompt, (99_999,) * 16, (3,), (700,)),
+        Asked(good.prompt, good.canvas, (3,), (700, size + 1)),
     ]
     failures = ready.failures(*([each] for each in unknown))
-    vocabulary = "the model's vocabulary of 4656 has no id"
-    assert [("rejected", f"{vocabulary} {i}.") for i in (4656, 9999, 5000)] == failures
+    vocabulary = f"the model's vocabulary of {size} has no id"
+    assert [("rejected", f"{vocabulary} {i}.") for i in (size, 99_999, size + 1)] == failures
     long = Asked(tuple(draw(8180, seed=1)), good.canvas, (3,), (700,))
     assert [
         ("rejected", "prompt (8180 tokens) and canvas (16) pass the model's limit 8192.")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.engine.server import SLIDING_WINDOW, Oracle
-from tests.inprocess.real.hosted import Answer, Asked, Hosted, asked
+from tests.inprocess.real.hosted import Answer, Asked, Hosted, asked, vocabulary_size
 
 TOLERANCE = 1e-4
 LENGTHS = [5, 100, SLIDING_WINDOW - 1, SLIDING_WINDOW, SLIDING_WINDOW + 1, 300]
@@ -96,7 +96,7 @@ def test_concurrent_reads_are_taken_together_while_the_model_is_busy(hosted: Hos
 
 def test_many_slots_and_label_ids_are_read_at_once(ready: Hosted, oracle: Oracle) -> None:
     """More slots than have logits at one time, and a choice as wide as the vocabulary."""
-    every = tuple(range(4656))
+    every = tuple(range(vocabulary_size()))
     draws = [
         Asked(asked(30).prompt, asked(width=64, seed=seed).canvas, tuple(range(64)), every) for seed in (0, 1)
     ]
