@@ -119,13 +119,12 @@ class Driver:
         deadline = asyncio.get_running_loop().time() + query.deadline_s
         joins = self._sharing.has(query)
         try:
-            outcome, shared = await self._sharing.do(query, lambda: self._decide(query))
+            outcome, shared = await self._sharing.do(query, lambda: self._decide(query, deadline))
         except DeadlineExceeded:
-            left = deadline - asyncio.get_running_loop().time()
-            if not joins or left <= 0:
+            if not joins or asyncio.get_running_loop().time() >= deadline:
                 raise
             # It was the deadline of the one who had begun earlier.
-            outcome, shared = await self._decide(replace(query, deadline_s=left)), False
+            outcome, shared = await self._decide(query, deadline), False
         self._metrics.observe(outcome.decision, shared=shared)
         return replace(outcome, shared=shared, total_ms=1000 * (time.monotonic() - begun))
 
@@ -156,8 +155,8 @@ class Driver:
         """Return the fingerprint that such a decision's answer carries."""
         return self._fingerprint(compiled, policy, self._calibrated(compiled, policy)[1])
 
-    async def _decide(self, query: Query) -> Outcome:
-        course = self._performer.course(asyncio.get_running_loop().time() + query.deadline_s)
+    async def _decide(self, query: Query, deadline: float) -> Outcome:
+        course = self._performer.course(deadline)
         try:
             async with asyncio.timeout_at(course.deadline):
                 return await self._decide_in_time(query, course)

@@ -42,12 +42,12 @@ class Words:
                 spellings[plain[i]].strip() for i in best if i != row and near[row, i] > 0.45
             ]
 
-    def change(self, text: str, choose: random.Random) -> str:
-        """Return the text, a third of the time as it is."""
+    def change(self, text: str, choose: random.Random, *, mild: bool) -> str:
+        """Return the text, a third of the time as it is; with `mild` most of the time, and never changed much."""
         kind = choose.random()
-        if kind < 0.35:
+        if kind < (0.6 if mild else 0.35):
             return text
-        exchanged, dropped = (0.10, 0.03) if kind < 0.75 else (0.25, 0.08)
+        exchanged, dropped = (0.10, 0.03) if mild or kind < 0.75 else (0.25, 0.08)
 
         def other(match: re.Match[str]) -> str:
             near = self._near.get(match[0].lower())
@@ -70,10 +70,15 @@ class Texts:
         self._empty = [each for each in written if not each.has_cue]
         self._choose = choose
 
-    def draw(self) -> tuple[Example, float]:
-        """Return a text, and how much its own labels count beside the teacher's."""
+    def draw(self, *, mild: bool) -> tuple[Example, float]:
+        """Return a text, and how much its own labels count beside the teacher's.
+
+        With `mild` fewer of them are put together from others, and more are shared by two teams.
+        """
         choose = self._choose
         kind = choose.random()
+        if mild and 0.12 <= kind < 0.28:
+            kind = 0.3 if kind < 0.18 else 1.0
         if kind < 0.10:
             return self._varied(choose.choice(self._empty)), 0.8
         if kind < 0.18:
@@ -112,8 +117,18 @@ class Batch:
 class Batches(IterableDataset[Batch]):
     """Makes batches for ever. The teacher labels every text, so that each is a new one."""
 
-    def __init__(self, tokenizer: LoadedTokenizer, words: Words, judge: teacher.Teacher, seed: int) -> None:
+    def __init__(
+        self,
+        tokenizer: LoadedTokenizer,
+        words: Words,
+        judge: teacher.Teacher,
+        seed: int,
+        *,
+        mild_after: int,
+    ) -> None:
+        """Make batches whose texts are varied only mildly after so many."""
         self._tokenizer, self._words, self._judge = tokenizer, words, judge
+        self._left = mild_after
         self._choose = random.Random(seed)
         self._texts = Texts(self._choose)
         end = tokenizer.chat.end
@@ -123,6 +138,7 @@ class Batches(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches."""
         while True:
+            self._left -= 1
             yield self._make()
 
     def _make(self) -> Batch:
@@ -161,8 +177,9 @@ class Batches(IterableDataset[Batch]):
     @torch.inference_mode()
     def _labelled(self, names: Sequence[str]) -> tuple[list[Example], Tensor]:
         """Draw texts whose targets are their labels mixed with the teacher's, and return its states too."""
-        drawn = [self._texts.draw() for _ in range(BATCH)]
-        changed = [self._words.change(example.text, self._choose) for example, _ in drawn]
+        mild = self._left < 0
+        drawn = [self._texts.draw(mild=mild) for _ in range(BATCH)]
+        changed = [self._words.change(example.text, self._choose, mild=mild) for example, _ in drawn]
         said, states = self._judge(changed)
         found = []
         for row, (text, (example, own)) in enumerate(zip(changed, drawn, strict=True)):

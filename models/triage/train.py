@@ -35,6 +35,7 @@ from matplotlib import pyplot
 
 EMBEDDING_RATE, RATE, FLOOR = 3e-4, 2.2e-3, 0.03
 WARM_UP = 80
+MILD_AFTER = 0.65  # of the steps: then texts are as they are written, most of the time
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     initialise(net, start)
     judge = teacher.Teacher().eval()
     judge.load_state_dict(torch.load(out / "teacher.pt", weights_only=True))
-    made = Batches(tokenizer, Words(tokenizer, start), judge, settings.seed)
+    mild_after = round(MILD_AFTER * settings.steps)
+    made = Batches(tokenizer, Words(tokenizer, start), judge, settings.seed, mild_after=mild_after)
     batches = iter(DataLoader(made, batch_size=None, num_workers=1, prefetch_factor=8))
     head = torch.nn.Linear(net.shape.hidden, teacher.WIDTH)
     embedding = net.embed_tokens.weight
@@ -148,8 +150,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="folder that holds the tokenizer")
     parser.add_argument("out", type=Path, help="folder that holds teacher.pt, to write into")
-    parser.add_argument("--steps", type=int, default=4600, help="over which the learning rate falls")
-    parser.add_argument("--stop", type=int, default=4600, help="step to end after")
+    parser.add_argument("--steps", type=int, default=4300, help="over which the learning rate falls")
+    parser.add_argument("--stop", type=int, default=4300, help="step to end after")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()

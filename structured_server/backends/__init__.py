@@ -48,7 +48,8 @@ class Backend(Protocol):
         """Perform the reads at once and return them in order; on failure cancel the rest.
 
         Raises:
-            UpstreamError: a read failed. No other exception leaves this method.
+            UpstreamError: a read failed.
+            CallerError: the images cannot be seen, or leave no room. No other exception leaves this method.
         """
 
     async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:

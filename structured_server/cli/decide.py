@@ -121,7 +121,7 @@ def read_questions(file: Path) -> dict[str, Any]:
         raise Refused(f"cannot read {file}: {error.strerror}.", BAD_INPUT) from None
     except UnicodeDecodeError:
         raise Refused(f"{file} is not UTF-8 text.", BAD_INPUT) from None
-    except yaml.YAMLError as error:
+    except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise Refused(f"{file} is neither JSON nor YAML{where}.", BAD_INPUT) from None

@@ -38,7 +38,7 @@ MAX_DEADLINE_MS = 600_000
 MAX_STEPS = 8
 MAX_THOUGHT = 4096
 MOST_READS = 4096
-LONGEST_TEMPERATURE = 100.0
+HIGHEST_TEMPERATURE = 100.0
 MAX_IMAGES = 8
 
 
@@ -180,7 +180,7 @@ class ReadIn(_Strict):
     )
     temperature: (
         Annotated[
-            Annotated[float, Field(gt=0, le=LONGEST_TEMPERATURE), Tag(SAME)] | _ByType,
+            Annotated[float, Field(gt=0, le=HIGHEST_TEMPERATURE), Tag(SAME)] | _ByType,
             Discriminator(_numbers),
         ]
         | None
@@ -252,12 +252,14 @@ class Asking(_Strict):
         """Return the request's policy over the server's.
 
         Raises:
-            InvalidRequest: a temperature is 0.
+            InvalidRequest: a temperature is 0, or too high.
         """
         read = self.read
         temperatures = _by_type(read.temperature, defaults.temperatures)
-        if not temperatures.smallest > 0:
-            raise InvalidRequest("must be above 0.", path=("read", "temperature"))
+        if not 0 < temperatures.smallest <= temperatures.largest <= HIGHEST_TEMPERATURE:
+            raise InvalidRequest(
+                f"must be above 0 and at most {HIGHEST_TEMPERATURE:g}.", path=("read", "temperature")
+            )
         return replace(
             defaults,
             samples=read.samples,

@@ -55,7 +55,7 @@ def _request_path(location: tuple[int | str, ...]) -> Path:
     start = 1 if parts[:1] == ["against"] else 0
     if parts[start : start + 1] == ["read"] and parts[start + 2 : start + 3] in ([SAME], [BY_TYPE]):
         del parts[start + 2]
-    behind_id = 3 if parts[:1] == ["against"] else 2
+    behind_id = start + 2
     if parts[behind_id - 2 : behind_id - 1] == ["questions"] and len(parts) > behind_id:
         del parts[behind_id]
     return tuple(parts)

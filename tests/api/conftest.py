@@ -13,6 +13,7 @@ import pytest
 from structured_server.api.app import create_app
 from structured_server.api.service import assemble
 from structured_server.backends import Backend
+from structured_server.core.tokens import Tokenizer
 from structured_server.settings import Settings
 from tests.golden.record import Recorder
 from tests.toy import LABELS, ToyTokenizer
@@ -24,10 +25,12 @@ Start = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
 @asynccontextmanager
-async def serving(backend: Backend | None = None, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(
+    backend: Backend | None = None, tokenizer: Tokenizer | None = None, **settings: Any
+) -> AsyncIterator[httpx.AsyncClient]:
     """Serve in process; the client gets 500s as responses, as a real one would."""
     known = Settings(upstream="http://engine", model="dgemma", log_level="error", **settings)
-    app = create_app(assemble(known, ToyTokenizer(WORDS), backend or Recorder()))
+    app = create_app(assemble(known, tokenizer or ToyTokenizer(WORDS), backend or Recorder()))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),

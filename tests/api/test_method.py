@@ -94,6 +94,8 @@ async def test_a_circle_is_refused_with_the_way_around(client: httpx.AsyncClient
         ({"max_reads": 0}, "max_reads"),
         ({"temperature": 0}, "temperature"),
         ({"temperature": {"noul": 0}}, "temperature"),
+        ({"temperature": {"noul": 101}}, "temperature"),
+        ({"temperature": 101}, "temperature"),
         ({"temperature": {"nobody": 1}}, "temperature"),
         ({"entropy_threshold": -1}, "entropy_threshold"),
         ({"rotate": 1}, "rotate"),

@@ -114,6 +114,8 @@ def test_a_skipped_question_is_shown_with_what_it_waits_for_and_exits_with_3(
 def test_bad_input_exits_with_4_and_says_where(url: str, questions: str, tmp_path: Path) -> None:
     broken, binary, empty = tmp_path / "broken.yaml", tmp_path / "binary", tmp_path / "empty.yaml"
     broken.write_text("urgent: [")
+    date = tmp_path / "date.yaml"
+    date.write_text("urgent: 2026-13-45")
     binary.write_bytes(b"\xff\xfe")
     empty.write_text("")
     bad = tmp_path / "bad.yaml"
@@ -121,6 +123,7 @@ def test_bad_input_exits_with_4_and_says_where(url: str, questions: str, tmp_pat
     for arguments, said in (
         (("-q", str(tmp_path / "nothing.yaml"), "x"), "cannot read"),
         (("-q", str(broken), "x"), "line 1"),
+        (("-q", str(date), "x"), "neither JSON nor YAML"),
         (("-q", str(binary), "x"), "not UTF-8"),
         (("-q", str(empty), "x"), "must hold questions"),
         (("-q", str(bad), "x"), "questions.q.criteria needs at least 2 options"),

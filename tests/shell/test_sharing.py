@@ -191,6 +191,21 @@ async def test_who_joins_late_has_a_deadline_of_its_own() -> None:
 
 
 @simulated
+async def test_who_joined_reads_that_came_too_late_for_others_has_them_made_again_in_its_own_time() -> None:
+    backend = FakeBackend(logprob=sure)
+    backend.delays = {0: 100, 1: 0.5}
+    deciding = Deciding(backend)
+    first = asyncio.create_task(deciding.driver.decide(query(deadline_s=2)))
+    await asyncio.sleep(1)
+    second = asyncio.create_task(deciding.driver.decide(query(deadline_s=2)))
+    with pytest.raises(DeadlineExceeded):
+        await first
+    assert (await second).decision.answers
+    assert 2.5 == now()
+    assert deciding.idle
+
+
+@simulated
 async def test_reads_go_on_for_one_of_two_callers_and_end_with_the_last() -> None:
     deciding = Deciding(FakeBackend(delay_s=100))
     tasks = [asyncio.create_task(deciding.driver.decide(query(deadline_s=300))) for _ in range(2)]
