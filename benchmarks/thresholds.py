@@ -19,7 +19,7 @@ from structured_server.core.answers import Answer
 from structured_server.core.policy import ReadPolicy
 from structured_server.driver import Query
 from structured_server.settings import Settings
-from structured_server.wire.decide_request import DecideRequest
+from structured_server.wire.decide_request import DecideRequest, text_of_state
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "incident_triage"
@@ -75,6 +75,12 @@ async def read(service: Service, texts: Iterable[str]) -> list[Entropies]:
     return found
 
 
+def as_state(incident: dict[str, str]) -> str:
+    """Return an incident as the demo sends it."""
+    state = {"alert": incident["title"], "detail": incident["text"]}
+    return text_of_state(state, ("state",))
+
+
 async def main() -> None:
     """Read all texts and print the table."""
     service = build(Settings(backend="embedded"))
@@ -92,7 +98,7 @@ async def main() -> None:
         if line
     ]
     groups = {
-        "incidents": [f"{each['title']}\n{each['text']}" for each in incidents],
+        "incidents": [as_state(each) for each in incidents],
         f"clear ({len(clear)})": clear,
         f"ambiguous ({len(ambiguous)})": ambiguous,
         f"no cue ({len(silent)})": silent,

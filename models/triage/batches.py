@@ -43,7 +43,7 @@ class Words:
             ]
 
     def change(self, text: str, choose: random.Random, *, mild: bool) -> str:
-        """Return the text, a third of the time as it is; with `mild` most of the time, and never changed much."""
+        """Return the text, a third of the time as it is; with `mild` more often, and never changed much."""
         kind = choose.random()
         if kind < (0.6 if mild else 0.35):
             return text
