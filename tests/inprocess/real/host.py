@@ -3,7 +3,7 @@
     {"make": {settings}}            a new backend instead of the last one; the first line out is {}
     {"prepare": []}                 walk the steps
     {"read": [[read, ...], ...]}    perform batches of reads, all at once
-    {"give_up": [[read, ...], n]}   cancel the batch after n turns of the event loop
+    {"give_up": [[read, ...], n, s]}  cancel the batch after n turns of the event loop and s seconds
     {"watch": seconds}              what became of the backend, null while nothing has
 
 A read is [prompt, canvas, positions, label ids]. An answer to reads also tells the sizes of the batches that
@@ -116,10 +116,11 @@ class Host:
 
     async def give_up(self, arguments: list[Any]) -> dict[str, Any]:
         """Begin a batch, cancel it, and let the event loop turn."""
-        batch, turns = arguments
+        batch, turns, seconds = arguments
         reading = asyncio.create_task(self.backend.read(list(map(_request, batch))))
         for _ in range(turns):
             await asyncio.sleep(0)
+        await asyncio.sleep(seconds)
         reading.cancel()
         await asyncio.wait([reading])
         return {"cancelled": reading.cancelled()}

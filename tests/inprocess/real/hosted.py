@@ -120,9 +120,9 @@ class Hosted:
         outcomes, _ = self._read(batches)
         return [None if "reads" in outcome else (outcome["kind"], outcome["message"]) for outcome in outcomes]
 
-    def give_up(self, batch: Sequence[Asked], turns: int) -> None:
-        """Cancel a batch after so many turns of the event loop."""
-        assert self._ask("give_up", [_plain(batch), turns])["cancelled"]
+    def give_up(self, batch: Sequence[Asked], turns: int, seconds: float = 0.0) -> None:
+        """Cancel a batch after so many turns of the event loop, and so many seconds."""
+        assert self._ask("give_up", [_plain(batch), turns, seconds])["cancelled"]
 
     def watch(self, seconds: float) -> str | None:
         """Return what became of the backend, None if nothing did for so long."""

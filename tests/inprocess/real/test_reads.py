@@ -153,7 +153,7 @@ def test_random_reads_in_random_company_agree_with_the_oracle(hosted: Hosted, or
 
 def test_reads_that_are_given_up_are_dropped_before_their_turn(hosted: Hosted) -> None:
     hosted.ready(slow=1.0)
-    hosted.give_up([asked(30, 16, 0)], turns=3)  # is at work
+    hosted.give_up([asked(30, 16, 0)], turns=3, seconds=0.3)  # is at work: its thread needs time to wake
     hosted.give_up([asked(50, 16, seed) for seed in (1, 2)], turns=3)
     (answers,), batches = hosted.read([asked(70)])
     assert [1] == batches
