@@ -19,7 +19,8 @@ from structured_server.core.answers import Answer
 from structured_server.core.policy import ReadPolicy
 from structured_server.driver import Query
 from structured_server.settings import Settings
-from structured_server.wire.decide_request import DecideRequest, text_of_state
+from structured_server.wire.decide_request import DecideRequest
+from structured_server.wire.fields import text_of_state
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "incident_triage"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
 from structured_server.admission import Admission
-from structured_server.backends import Backend
+from structured_server.backends import Backend, Relayed
 from structured_server.core.answers import Answer, DecisionWarning, Skipped
 from structured_server.core.decision import Decision, conclude
 from structured_server.core.plan import Capabilities, Compiler, ReadOptions
@@ -22,7 +23,7 @@ from structured_server.core.reads import Image, Thought
 from structured_server.core.stage import OpenGroup, answers_of, open_stage
 from structured_server.core.state import LongState
 from structured_server.core.tokens import Tokenizer
-from structured_server.errors import DeadlineExceeded
+from structured_server.errors import DeadlineExceeded, InvalidRequest
 from structured_server.jobs import Frame, JobMaker, Matter, extensions_allowed, refuse_unsupported
 from structured_server.metrics import Metrics
 from structured_server.parallel import together
@@ -127,6 +128,19 @@ class Driver:
             outcome, shared = await self._decide(query, deadline), False
         self._metrics.observe(outcome.decision, shared=shared)
         return replace(outcome, shared=shared, total_ms=1000 * (time.monotonic() - begun))
+
+    def chat(self, body: bytes) -> AbstractAsyncContextManager[Relayed]:
+        """Have the engine itself answer a chat request, as far as it takes any. Its reply is held open.
+
+        Raises:
+            InvalidRequest: the backend reads only.
+        """
+        if not self._backend.capabilities.chat:
+            raise InvalidRequest(
+                "the messages ask for text to be written, and this backend only reads.",
+                hint="Put typed questions into the system message, or serve with a vLLM server.",
+            )
+        return self._performer.chat(body)
 
     async def compiled(self, query: Query) -> Compiled:
         """Return a query's plan, from the cache or made now.

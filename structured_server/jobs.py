@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from structured_server.core.plan import Capabilities, Group, Plan, ReadOptions, content_of
 from structured_server.core.policy import MAX_READS, ReadPolicy
 from structured_server.core.prompt import Answered, Asked, build_prompt
-from structured_server.core.reading import EXTRA_DRAWS, Arrangement, GroupJob
+from structured_server.core.reading import Arrangement, GroupJob
 from structured_server.core.reads import Image, Prompt, Thought, derive_seed, label_chunks
 from structured_server.core.stage import OpenGroup
 from structured_server.core.state import LongState, cut_state
@@ -140,17 +140,17 @@ class JobMaker:
     ) -> GroupJob:
         """Make a group's job."""
         options, tokenizer, group, matter = self._options, self._tokenizer, opened.group, self._matter
-        draws = 1 + EXTRA_DRAWS if policy.samples == "auto" else policy.samples
+        orders = policy.most_draws if options.rotate else 1
         content = [group.content]
+        if self._frame.plan.schema.context:
+            content.append(self._frame.plan.schema.context)
         if opened.answered:
             content.append(content_of(each.asked.question for each in opened.answered))
             content.append(repr([each.answer for each in opened.answered]))
         content += (f"{image.media_type} {image.data!r}" for image in matter.images)
         return GroupJob(
             group=group,
-            arrangements=tuple(
-                self._arrangement(opened, turn, thought) for turn in range(draws if options.rotate else 1)
-            ),
+            arrangements=tuple(self._arrangement(opened, turn, thought) for turn in range(orders)),
             seed=derive_seed(matter.seed, matter.state, *content),
             noise_ids=tokenizer.noise_ids,
             chunks=label_chunks(group.canvas.label_ids, self._frame.capabilities.max_label_ids),
@@ -190,6 +190,7 @@ class JobMaker:
             self._options.template,
             asked,
             self._matter.state,
+            context=self._frame.plan.schema.context,
             answered=opened.answered,
             restate=self._options.restate,
         )
@@ -263,7 +264,7 @@ def extensions_allowed(frame: Frame, policy: ReadPolicy) -> dict[tuple[str, ...]
     left = limit - single
     allowed = {}
     for group, chunks in zip(frame.plan.groups, frame.chunks, strict=True):
-        needed = EXTRA_DRAWS * len(chunks)
+        needed = policy.extra_draws * len(chunks)
         allowed[group.identifiers] = needed <= left
         left -= needed if needed <= left else 0
     return allowed

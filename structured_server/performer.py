@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from structured_server.admission import Admission, Weight
-from structured_server.backends import Backend, Generation
+from structured_server.backends import Backend, Generation, Relayed
 from structured_server.core.policy import ReadPolicy
 from structured_server.core.reading import Batch, GroupJob, GroupReading, ReadsSkipped, Reply, read_group
 from structured_server.core.reads import Prompt, Read, ReadRequest
@@ -118,6 +118,19 @@ class Performer:
             written = await self._backend.generate(prompt, tokens, stop)
         self._metrics.thoughts.inc()
         return written
+
+    @asynccontextmanager
+    async def chat(self, body: bytes) -> AsyncIterator[Relayed]:
+        """Have the engine answer a chat request. It holds a permit for as long as the reply is open.
+
+        Raises:
+            Overloaded: there is no room in the queue.
+            UpstreamError: the engine failed.
+        """
+        weight = Weight(self._backend.capabilities.widths[-1], 1)
+        own = Admission(self._admission.capacity, max_waiting=0)
+        async with self._permit(weight, own, Lap(), extra=False), self._backend.chat(body) as relayed:
+            yield relayed
 
     async def _perform_if_possible(self, batch: Batch, course: Course, lap: Lap) -> Reply:
         """Perform extra reads, unless they fail or would miss the deadline."""

@@ -84,6 +84,12 @@ class Settings:
         f"Entropy in nats above which samples=auto reads again. Default: {DEFAULT_ENTROPY_THRESHOLD}; "
         "the embedded model has its own."
     )
+    joint_reads: bool = _setting(
+        "Read the questions of System One and OpenAI requests together, as /decide does: quicker, but they "
+        "may move each other.",
+        False,
+    )
+    model_alias: tuple[str, ...] = _setting("Another name that the model answers to; may be repeated.", ())
     policy: str = _setting(
         "File with temperatures and entropy thresholds that were fitted for one question set.", ""
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from structured_server.backends import Generation, Step
+from structured_server.backends import Generation, Relayed, Step
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Prompt, Read, ReadRequest, Row
 from tests.fake_replies import expected_logprob
@@ -45,6 +46,7 @@ class FakeBackend:
         self.delay_s = delay_s
         self.thought = tuple(thought)
         self.generated: list[tuple[Prompt, int, int]] = []  # what was written behind: prompt, tokens, stop
+        self.chats: list[bytes] = []
         self.generation_failure: Exception | None = None
         self.delays: dict[int, float] = {}
         self.failures: dict[int, Exception] = {}
@@ -89,6 +91,20 @@ class FakeBackend:
         if self.generation_failure is not None:
             raise self.generation_failure
         return Generation(self.thought[:tokens], stopped=len(self.thought) < tokens)
+
+    @asynccontextmanager
+    async def chat(self, body: bytes) -> AsyncIterator[Relayed]:
+        """Echo the request in two pieces, after the usual delay, or fail as told."""
+        self.chats.append(body)
+        await asyncio.sleep(self.delay_s)
+        if self.generation_failure is not None:
+            raise self.generation_failure
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield body[: len(body) // 2]
+            yield body[len(body) // 2 :]
+
+        yield Relayed(200, "application/json", pieces())
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Walk the steps; one with a problem raises it."""

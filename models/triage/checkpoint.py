@@ -19,7 +19,7 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
 )
 
 CANVAS = 64
-LONGEST = 4096
+LONGEST = 6144
 PAD, EOS, BOS, TURN_CLOSE = 0, 1, 2, 106  # where tokenizer.py, like Gemma 4, has them
 IMAGE_TOKENS = (94, 95, 96)  # unused entries: the class wants three
 

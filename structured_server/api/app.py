@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import structured_server
+from structured_server.api import openapi
 from structured_server.api.batch import decide_batch
+from structured_server.api.chat import chat
 from structured_server.api.decide import decide
-from structured_server.api.errors import error_response, handle, json_response
+from structured_server.api.decisions import decisions
+from structured_server.api.errors import error_response, handle, handle_gone, json_response
 from structured_server.api.keys import ApiKeys
 from structured_server.api.lint import lint
+from structured_server.api.models import models
+from structured_server.api.openapi import OPERATIONS
+from structured_server.api.paths import MODELS
 from structured_server.api.request_log import RequestLog
 from structured_server.api.service import Service
-from structured_server.errors import MethodNotAllowed, StructuredServerError, UnknownRoute
+from structured_server.api.systemone import systemone
+from structured_server.errors import MethodNotAllowed, StructuredServerError, Unavailable, UnknownRoute
 from structured_server.readiness import RETRY_AFTER_S
-from structured_server.wire.batch import BATCH_LINES, LINE_TYPES, MEDIA_TYPE, BatchRequest
-from structured_server.wire.decide_request import DecideRequest
-from structured_server.wire.decide_response import DecideResponse, ErrorResponse
-from structured_server.wire.lint import LintRequest, LintResponse
 
-_REFERENCE = "#/components/schemas/{model}"
-_ERRORS = {
-    400: "Not JSON.",
-    401: "An API key is missing.",
-    403: "The API key is wrong.",
-    404: "The model is not served here.",
-    413: "The state or the body is too long.",
-    415: "The body is compressed.",
-    422: "A field is wrong.",
-    502: "The engine failed.",
-    503: "Loading or overloaded; Retry-After says when to come back.",
-    504: "The deadline passed.",
-}
-_LINT_ERRORS = {status: text for status, text in _ERRORS.items() if status < 500} | {
-    413: "The body is too long."
+_ANSWERS: dict[str, Callable[[Request, Service], Awaitable[Response]]] = {
+    "decide": decide,
+    "batch": decide_batch,
+    "lint": lint,
+    "systemone": systemone,
+    "decisions": decisions,
+    "chat": chat,
 }
 
 
@@ -57,6 +52,11 @@ def create_app(service: Service) -> FastAPI:
             await following
         await service.backend.close()
 
+    async def handle_counted(request: Request, error: Exception) -> Response:
+        if isinstance(error, Unavailable):
+            service.metrics.refused.labels(error.code).inc()
+        return await handle(request, error)
+
     app = FastAPI(
         title="structured-server",
         version=structured_server.__version__,
@@ -64,64 +64,56 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         redoc_url=None,
     )
-    app.add_exception_handler(StructuredServerError, handle)
+    app.add_exception_handler(StructuredServerError, handle_counted)
+    app.add_exception_handler(ClientDisconnect, handle_gone)
     app.add_exception_handler(HTTPException, _handle_http)
     # The last one added stands outermost.
     app.add_middleware(ApiKeys, keys=service.settings.api_key)
     app.add_middleware(RequestLog, metrics=service.metrics)
+    for name, answer in _ANSWERS.items():
+        _add_operation(app, service, name, answer)
     _add_routes(app, service)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     return app
 
 
+def _add_operation(
+    app: FastAPI, service: Service, name: str, answer: Callable[[Request, Service], Awaitable[Response]]
+) -> None:
+    """Serve a POST under all its paths, the first of which is documented."""
+    operation = OPERATIONS[name]
+
+    async def route(request: Request) -> Response:
+        return await answer(request, service)
+
+    route.__name__ = name
+    route.__doc__ = operation.description
+    for path in operation.paths:
+        app.post(
+            path,
+            tags=["decisions"],
+            summary=operation.summary,
+            response_model=None,
+            include_in_schema=path in operation.documented,
+            responses=operation.responses,
+        )(route)
+
+
 def _add_routes(app: FastAPI, service: Service) -> None:
-    async def decide_route(request: Request) -> Response:
-        """Read a state and answer typed questions about it, each with a probability distribution."""
-        return await decide(request, service)
+    serving_since = time.time()
 
-    for path in ("/decide", "/v1/decide"):
-        app.post(
+    async def models_route() -> Response:
+        """List the served model, in a shape that TypeSafe's and OpenAI's clients parse."""
+        return models(service, serving_since)
+
+    for path in MODELS:
+        app.get(
             path,
             tags=["decisions"],
-            summary="Decide",
+            summary="List models",
             response_model=None,
-            responses={
-                200: {"description": "One distribution for each question."},
-                **{status: {"description": text} for status, text in _ERRORS.items()},
-            },
-        )(decide_route)
-
-    async def lint_route(request: Request) -> Response:
-        """Report what questions come to: canvases, labels, reads, tokens, warnings. Nothing is read."""
-        return await lint(request, service)
-
-    for path in ("/decide/lint", "/v1/decide/lint"):
-        app.post(
-            path,
-            tags=["decisions"],
-            summary="Lint questions",
-            response_model=None,
-            responses={
-                200: {"description": "What the questions come to."},
-                **{status: {"description": text} for status, text in _LINT_ERRORS.items()},
-            },
-        )(lint_route)
-
-    async def batch_route(request: Request) -> Response:
-        """Answer one question set about up to 1,000 states, line by line in their order."""
-        return await decide_batch(request, service)
-
-    for path in ("/decide/batch", "/v1/decide/batch"):
-        app.post(
-            path,
-            tags=["decisions"],
-            summary="Decide a batch",
-            response_model=None,
-            responses={
-                200: {"description": "Lines: a header, one for each item, an end; others while waiting."},
-                **{status: {"description": text} for status, text in _ERRORS.items()},
-            },
-        )(batch_route)
+            include_in_schema=path == MODELS[0],
+        )(models_route)
 
     @app.get("/health", tags=["operations"], summary="Alias of /live")
     @app.get("/live", tags=["operations"], summary="Whether this server runs")
@@ -146,56 +138,10 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 async def _handle_http(request: Request, error: Exception) -> Response:
     """Answer what the router itself refuses, in our own shape."""
     assert isinstance(error, HTTPException)
-    request_id = request.state.request_id
+    request_id, dialect = request.state.request_id, request.state.dialect
     if error.status_code == 405:
-        response = error_response(MethodNotAllowed(f"{request.method} is not for this path."), request_id)
+        refusal = MethodNotAllowed(f"{request.method} is not for this path.")
+        response = error_response(refusal, request_id, dialect)
         response.headers.update(error.headers or {})
         return response
-    return error_response(UnknownRoute("there is no such path.", hint="See /docs."), request_id)
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, bodies of the decision routes made from the types that parse and write."""
-    if app.openapi_schema:
-        return app.openapi_schema
-    document = FastAPI.openapi(app)
-    _, schemas = models_json_schema(
-        [
-            (DecideRequest, "validation"),
-            (DecideResponse, "validation"),
-            (ErrorResponse, "validation"),
-            (LintRequest, "validation"),
-            (LintResponse, "validation"),
-            (BatchRequest, "validation"),
-            *((line, "validation") for line in BATCH_LINES),
-        ],
-        ref_template=_REFERENCE,
-    )
-    document.setdefault("components", {})["schemas"] = schemas["$defs"]
-    for path in ("/decide", "/v1/decide"):
-        operation = document["paths"][path]["post"]
-        operation["requestBody"] = {"required": True, "content": _json("DecideRequest")}
-        operation["responses"]["200"]["content"] = _json("DecideResponse")
-        for status in _ERRORS:
-            operation["responses"][str(status)]["content"] = _json("ErrorResponse")
-    for path in ("/decide/lint", "/v1/decide/lint"):
-        operation = document["paths"][path]["post"]
-        operation["requestBody"] = {"required": True, "content": _json("LintRequest")}
-        operation["responses"]["200"]["content"] = _json("LintResponse")
-        for status in _LINT_ERRORS:
-            operation["responses"][str(status)]["content"] = _json("ErrorResponse")
-    for path in ("/decide/batch", "/v1/decide/batch"):
-        operation = document["paths"][path]["post"]
-        text = {"type": "string", "description": "The object without items, then one item a line."}
-        in_lines = {kind: {"schema": text} for kind in sorted(LINE_TYPES)}
-        operation["requestBody"] = {"required": True, "content": {**_json("BatchRequest"), **in_lines}}
-        lines = [{"$ref": _REFERENCE.format(model=line.__name__)} for line in BATCH_LINES]
-        operation["responses"]["200"]["content"] = {MEDIA_TYPE: {"schema": {"anyOf": lines}}}
-        for status in _ERRORS:
-            operation["responses"][str(status)]["content"] = _json("ErrorResponse")
-    app.openapi_schema = document
-    return document
-
-
-def _json(model: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model)}}}
+    return error_response(UnknownRoute("there is no such path.", hint="See /docs."), request_id, dialect)

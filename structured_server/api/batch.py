@@ -16,8 +16,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from structured_server.api.bodies import read_body, unless_gone
-from structured_server.api.decide import GONE, body_of, query_of
 from structured_server.api.errors import InternalError
+from structured_server.api.query import about, query_of
 from structured_server.api.service import Service
 from structured_server.driver import Outcome, Query
 from structured_server.errors import DeadlineExceeded, Overloaded, StructuredServerError, Unavailable
@@ -35,6 +35,7 @@ from structured_server.wire.batch import (
     parse_batch,
     parse_lines,
 )
+from structured_server.wire.decide_rendering import render
 
 log = logging.getLogger(__name__)
 
@@ -55,19 +56,14 @@ async def decide_batch(request: Request, service: Service, pace: Pace = DEFAULT_
     """Answer one batch. What is wrong with the whole of it is refused before the first line.
 
     Raises:
+        ClientDisconnect: the sender left.
         StructuredServerError: each has a status in `api.errors`.
     """
-    try:
-        batch = _parse(request, await read_body(request, service.settings.max_body_bytes))
-        query = query_of(batch.asked, service, "")
-        service.readiness.require()
-        compiled = await service.driver.compiled(query)
-        extensions_allowed(compiled.frame, query.policy)
-    except ClientDisconnect:
-        return Response(status_code=GONE)
-    except Unavailable as error:
-        service.metrics.refused.labels(error.code).inc()
-        raise
+    batch = _parse(request, await read_body(request, service.settings.max_body_bytes))
+    query = query_of(batch.asked, service, "", long_state=batch.asked.read.long_state)
+    service.readiness.require()
+    compiled = await service.driver.compiled(query)
+    extensions_allowed(compiled.frame, query.policy)
     header = header_line(
         model=service.model,
         fingerprint=service.driver.fingerprint_carried(compiled, query.policy),
@@ -120,7 +116,7 @@ class _Run:
         """Return an item's line, whatever comes of it."""
         try:
             outcome = await self._decide(replace(self._query, state=item.state))
-            line = _line(decided_line(item, body_of(outcome, self._service, {})))
+            line = _line(decided_line(item, render(outcome, **about(self._service), metadata={})))
         except StructuredServerError as error:
             if isinstance(error, Unavailable):
                 self._service.metrics.refused.labels(error.code).inc()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from structured_server.api.encodings import decoder, too_large
 from structured_server.core.reads import Image
-from structured_server.errors import BodyTooLarge, MalformedBody, UnsupportedEncoding
+from structured_server.errors import MalformedBody
 from structured_server.wire.images import checked_image
 
 JSON_PART = "request"
@@ -20,35 +22,46 @@ MOST_PARTS = 32
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The JSON of a request, and the images that came beside it, by the name of their part."""
+
+    json: bytes
+    parts: tuple[tuple[str, Image], ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in order."""
+        return tuple(image for _, image in self.parts)
+
+
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body.
+    """Return the whole body, decompressed.
 
     Raises:
-        UnsupportedEncoding: it is compressed.
-        BodyTooLarge: it has more than `limit` bytes.
+        UnsupportedEncoding: it is compressed in a way that is not read here.
+        MalformedBody: it is not compressed as it says.
+        BodyTooLarge: it has more than `limit` bytes, as it comes or decompressed.
         ClientDisconnect: its sender left.
     """
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedEncoding("the body is compressed; send it as plain JSON, without Content-Encoding.")
-    body = bytearray()
+    decoding = decoder(request.headers.get("content-encoding", ""), limit)
+    body, came = bytearray(), 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise BodyTooLarge(
-                f"the body has more than {limit} bytes.",
-                hint="Shorten it, or raise the server's --max-body-bytes.",
-            )
+        came += len(chunk)
+        if came > limit:  # compressed, it could go on without end and without becoming anything
+            raise too_large(limit)
+        body += decoding.feed(chunk)
+    decoding.end()
     return bytes(body)
 
 
-async def read_parts(request: Request, limit: int) -> tuple[bytes, tuple[Image, ...]]:
+async def read_parts(request: Request, limit: int) -> Received:
     """Return the JSON of a request and its images: all of the body, or the parts of a multipart one.
 
     There the part `request` holds the JSON, and every other part is an image, in order.
 
     Raises:
-        UnsupportedEncoding: it is compressed.
+        UnsupportedEncoding: it is compressed in a way that is not read here.
         BodyTooLarge: it has more than `limit` bytes.
         MalformedBody: it is no multipart body, although it says so, or has no part `request`.
         InvalidRequest: a part is no image.
@@ -57,7 +70,7 @@ async def read_parts(request: Request, limit: int) -> tuple[bytes, tuple[Image, 
     body = await read_body(request, limit)
     content_type = request.headers.get("content-type", "")
     if not content_type.lower().startswith("multipart/form-data"):
-        return body, ()
+        return Received(body)
     # A part without a file name is decoded as text. As Latin-1 it gives its bytes back as they came.
     headers = Headers({"content-type": f"{content_type}; charset=latin-1"})
 
@@ -73,21 +86,20 @@ async def read_parts(request: Request, limit: int) -> tuple[bytes, tuple[Image, 
         reason = getattr(error, "message", "it has no boundary")
         raise MalformedBody(f"the body is no multipart form: {reason.rstrip('.')}.") from None
     found: bytes | None = None
-    images: list[Image] = []
+    parts: list[tuple[str, Image]] = []
     try:
         for name, value in form.multi_items():
             data = value.encode("latin-1", "replace") if isinstance(value, str) else await value.read()
             if name == JSON_PART:
                 found = data
             else:
-                images.append(
-                    checked_image(data, (name.encode("latin-1", "replace").decode(errors="replace"),))
-                )
+                name = name.encode("latin-1", "replace").decode(errors="replace")
+                parts.append((name, checked_image(data, (name,))))
     finally:
         await form.close()  # large parts are files until then
     if found is None:
         raise MalformedBody(f"the multipart body has no part named {JSON_PART}, which must hold the JSON.")
-    return found, tuple(images)
+    return Received(found, tuple(parts))
 
 
 async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T:

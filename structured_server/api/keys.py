@@ -27,7 +27,8 @@ class ApiKeys:
         if scope["type"] == "http" and self._keys and scope["path"] not in OPEN_PATHS:
             error = self._refusal(Headers(scope=scope).get("authorization"))
             if error is not None:
-                await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+                state = scope["state"]
+                await error_response(error, state["request_id"], state["dialect"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

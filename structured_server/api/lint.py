@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from structured_server.api.bodies import read_body
-from structured_server.api.decide import GONE, query_of
 from structured_server.api.errors import json_response
+from structured_server.api.query import query_of
 from structured_server.api.service import Service
 from structured_server.driver import Compiled, Query
 from structured_server.linting import facts_of
@@ -23,12 +23,10 @@ async def lint(request: Request, service: Service) -> Response:
     """Report on one question set, with what the backend can do as far as it is known.
 
     Raises:
+        ClientDisconnect: the sender left.
         StructuredServerError: each has a status in `api.errors`; what a decision would refuse is refused.
     """
-    try:
-        body = await read_body(request, service.settings.max_body_bytes)
-    except ClientDisconnect:
-        return Response(status_code=GONE)
+    body = await read_body(request, service.settings.max_body_bytes)
     asked = _parse(body)
     state = asked.state_text()
     query, compiled = await _compiled(asked, service)
@@ -54,7 +52,7 @@ def _parse(body: bytes) -> LintRequest:
 
 
 async def _compiled(asked: Asking, service: Service) -> tuple[Query, Compiled]:
-    query = query_of(asked, service, "")
+    query = query_of(asked, service, "", long_state=asked.read.long_state)
     return query, await service.driver.compiled(query)
 
 

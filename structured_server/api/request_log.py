@@ -10,11 +10,12 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structured_server.api.errors import InternalError, error_response
+from structured_server.api.errors import InternalError, dialect_of, error_response
 from structured_server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+ID_HEADERS = ("x-request-id", "x-typesafe-request-id")  # what the clients of both kinds read
 PROBES = frozenset({"/live", "/health", "/ready", "/metrics"})
 _USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
@@ -34,14 +35,17 @@ class RequestLog:
         begun = time.monotonic()
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _USABLE_ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
-        scope.setdefault("state", {})["request_id"] = request_id
+        dialect = dialect_of(scope["path"])
+        scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect)
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                for name in ID_HEADERS:
+                    headers[name] = request_id
             await send(message)
 
         try:
@@ -50,7 +54,7 @@ class RequestLog:
             log.exception("unforeseen error", extra={"fields": {"request_id": request_id}})
             if status is None:
                 error = InternalError("something went wrong here; the log has it under this request's id.")
-                await error_response(error, request_id)(scope, receive, send_with_id)
+                await error_response(error, request_id, dialect)(scope, receive, send_with_id)
         finally:
             self._account(scope, status, time.monotonic() - begun, request_id)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
-from structured_server.core.plan import ReadOptions
+from structured_server.core.plan import Isolate, ReadOptions
 from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, ByType, ReadPolicy
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, no_caveats
@@ -36,6 +36,20 @@ class Service:
     metrics: Metrics
     read_options: ReadOptions
     read_policy: ReadPolicy
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names that the served model answers to."""
+        return (self.model, *self.settings.model_alias)
+
+    @property
+    def independent_options(self) -> ReadOptions:
+        """The read options of formats whose clients were promised questions that do not move each other.
+
+        The state stands first, so that the reads of one request share it as a prefix.
+        """
+        isolate: Isolate = "none" if self.settings.joint_reads else "all"
+        return replace(self.read_options, isolate=isolate, layout="document_first")
 
 
 def build(settings: Settings) -> Service:

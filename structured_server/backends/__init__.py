@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Prompt, Read, ReadRequest
+from structured_server.errors import UpstreamRejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,35 @@ class Generation:
 
     ids: tuple[int, ...]
     stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """An engine's own reply to a chat request, handed on as it comes."""
+
+    status: int
+    media_type: str
+    pieces: AsyncIterator[bytes]
+
+
+class ReadsOnly:
+    """What a backend that does not write says to those who ask it to, although its capabilities say so."""
+
+    async def generate(self, _prompt: Prompt, _tokens: int, _stop: int) -> Generation:
+        """Refuse.
+
+        Raises:
+            UpstreamRejected: always.
+        """
+        raise UpstreamRejected("this backend does not generate.")
+
+    def chat(self, _body: bytes) -> AbstractAsyncContextManager[Relayed]:
+        """Refuse.
+
+        Raises:
+            UpstreamRejected: always.
+        """
+        raise UpstreamRejected("this backend takes no chat requests.")
 
 
 class NotReady(Exception):
@@ -52,13 +83,19 @@ class Backend(Protocol):
             CallerError: the images cannot be seen, or leave no room. No other exception leaves this method.
         """
 
-    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
+    async def generate(self, prompt: Prompt, tokens: int, stop: int, /) -> Generation:
         """Have the model write up to so many tokens, or up to the token `stop`, which is left out.
 
         Asked only of backends whose capabilities have `generation`.
 
         Raises:
             UpstreamError: it failed.
+        """
+
+    def chat(self, body: bytes, /) -> AbstractAsyncContextManager[Relayed]:
+        """Send a chat request to the engine and hold its reply open.
+
+        Asked only of backends whose capabilities have `chat`. Entering and reading raise `UpstreamError`.
         """
 
     def prepare(self) -> AsyncIterator[Step]:

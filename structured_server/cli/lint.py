@@ -183,7 +183,7 @@ def _engine(
         tokenizer = load_tokenizer(str(PACKAGED))
         return tokenizer, Capabilities(widths, max_label_ids or None, max_model_len or MAX_MODEL_LEN)
     from structured_server.backends.vllm.backend import MAX_LABEL_IDS
-    from structured_server.wire.decide_request import MAX_STEPS
+    from structured_server.wire.fields import MAX_STEPS
 
     cap = MAX_LABEL_IDS if max_label_ids is None else max_label_ids or None
     capabilities = Capabilities(

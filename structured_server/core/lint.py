@@ -10,7 +10,6 @@ from structured_server.core.findings import find_warnings
 from structured_server.core.lint_facts import Facts
 from structured_server.core.plan import Group
 from structured_server.core.prompt import Asked
-from structured_server.core.reading import EXTRA_DRAWS
 from structured_server.core.tokens import Tokenizer
 
 
@@ -128,7 +127,8 @@ def _cost(facts: Facts) -> Cost:
         length - group.canvas.width for group, length in zip(facts.plan.groups, facts.lengths, strict=True)
     ]
     reads = [len(chunks) for chunks in facts.chunks]
-    draws = [1 + EXTRA_DRAWS if may else 1 for may in facts.may_extend]
+    extra = facts.policy.extra_draws
+    draws = [1 + extra if may else 1 for may in facts.may_extend]
     if facts.plan.options.slot_fill == "mask":  # every draw would be the same
         draws = taken = [1] * len(reads)
     else:

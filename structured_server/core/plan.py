@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from structured_server.core import conditions
@@ -38,6 +38,7 @@ class Capabilities:
     max_steps: int = 1  # denoise steps of one read
     constrained: bool = False  # can normalise over the label ids alone
     generation: bool = False  # can write text, so that thoughts are possible
+    chat: bool = False  # takes chat requests as they are
     continues: bool = True  # prompts may end inside of the model's turn
     images: bool = False  # the model sees images
 
@@ -57,6 +58,8 @@ class ReadOptions:
     constrained: bool = False  # the engine normalises over the label ids: quicker, no label mass
     think: int = 0  # tokens of a thought before the read; 0 for none
     restate: bool = False  # later stages are told earlier answers instead of going on from them
+    rows: int | None = None  # canvas positions that questions which share a canvas may take
+    sequential: bool = False  # each group is read after the one before it, and sees its answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,12 @@ class Compiler:
             InvalidQuestion: a question fits no canvas even alone, or needs more labels than there are.
             InvalidRequest: the ids cannot name the questions as asked.
         """
+        plan = self._plan(schema)
+        if not self.options.sequential:
+            return plan
+        return replace(self._plan(_in_sequence(plan)), schema=schema)
+
+    def _plan(self, schema: Schema) -> Plan:
         isolate = _settled(self.options.isolate, schema)
         questions = dict(schema.questions)
         stages = tuple(
@@ -175,7 +184,9 @@ class Compiler:
 
     def _group_in_reach(self, entries: _Entries, given: _Entries, condition: _Condition) -> Group | None:
         """Return the group if one read holds it, with what it is given and without."""
-        cap = self.capabilities.max_label_ids
+        cap, rows = self.capabilities.max_label_ids, self.options.rows
+        if rows is not None and self._group(entries, given, condition, range(1, rows + 1)) is None:
+            return None
         group = self._group(entries, given, condition)
         if group is None or (cap is not None and len(group.canvas.label_ids) > cap):
             return None
@@ -255,6 +266,18 @@ def _settled(isolate: Isolate, schema: Schema) -> Isolate:
         return isolate
     nouls = sum(question.kind == "noul" for _, question in schema.questions)
     return "noul" if len(schema) in (2, 3) and nouls >= 2 else "none"
+
+
+def _in_sequence(plan: Plan) -> Schema:
+    """Return the plan's questions, those of each group waiting for all groups before it."""
+    before: list[str] = []
+    questions = dict(plan.schema.questions)
+    for group in plan.groups:
+        for name in group.identifiers:
+            conditions = replace(questions[name].conditions, depends_on=tuple(before))
+            questions[name] = replace(questions[name], conditions=conditions)
+        before += group.identifiers
+    return replace(plan.schema, questions=tuple(questions.items()))
 
 
 def _bundles(names: Sequence[str], questions: Mapping[str, Question], isolate: Isolate) -> list[_Bundle]:

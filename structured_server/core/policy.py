@@ -11,6 +11,7 @@ from structured_server.core.questions import Question
 
 MAX_DRAWS = len(STUDENT_T_975) + 1
 MAX_READS = 64
+EXTRA_DRAWS = 3
 DEFAULT_ENTROPY_THRESHOLD = 0.1
 
 
@@ -49,7 +50,7 @@ UNTEMPERED = ByType.same(1.0)
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
-    """How many draws to take: a number, or one and three more where any question is uncertain.
+    """How many draws to take: a number, or one and `extra_draws` more where any question is uncertain.
 
     The entropy thresholds are in nats, compared with the first draw's entropy before any temperature. `lead`
     sends the first of several draws ahead, so that the others find its prompt in the engine's prefix cache.
@@ -62,14 +63,22 @@ class ReadPolicy:
     lead: bool = False
     max_reads: int | None = None
     temperatures: ByType = UNTEMPERED
+    extra_draws: int = EXTRA_DRAWS
 
     def __post_init__(self) -> None:
         if self.samples != "auto" and not 1 <= self.samples <= MAX_DRAWS:
             raise ValueError(f"samples must be auto or from 1 to {MAX_DRAWS}, got {self.samples}")
+        if not 0 <= self.extra_draws < MAX_DRAWS:
+            raise ValueError(f"extra draws must be from 0 to {MAX_DRAWS - 1}, got {self.extra_draws}")
         if not self.entropy_thresholds.smallest >= 0:
             raise ValueError(f"entropy thresholds must be 0 nats or more, got {self.entropy_thresholds}")
         if not (self.temperatures.smallest > 0 and self.temperatures.largest < math.inf):
             raise ValueError(f"temperatures must be above 0 and finite, got {self.temperatures}")
+
+    @property
+    def most_draws(self) -> int:
+        """The draws that are taken at most."""
+        return 1 + self.extra_draws if self.samples == "auto" else self.samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def build_prompt(
     asked: Sequence[Asked],
     state: str,
     *,
+    context: str | None = None,
     answered: Sequence[Answered] = (),
     restate: bool = False,
 ) -> tuple[Segment, ...]:
@@ -84,7 +85,8 @@ def build_prompt(
 
     `schema_first` puts the questions into the system message, so that states share a prefix;
     `document_first` puts them after the state, so that questions about one state do. Questions that are
-    `answered` are described too: their answers open the model's own answer, or are told with `restate`.
+    `answered` are described too: their answers open the model's own answer, or are told with `restate`. The
+    `context` is what all questions have in common; it stands before them and before the state.
     """
     questions = _describe([*(each.asked for each in answered), *asked], asked if restate else None, style)
     told = _tell(answered) if restate else ""
@@ -92,12 +94,13 @@ def build_prompt(
         state = state.strip() if layout == "schema_first" and not told else state.lstrip()
     user: list[Segment] = [Segment(Kind.STATE, state)]
     gap = "\n\n" if state or not chat.strips else ""
+    task = "\n\n".join(filter(None, (_TASK, (context or "").strip())))
     if layout == "schema_first":
-        system = f"{_TASK}\n\n{questions}"
+        system = f"{task}\n\n{questions}"
         if told:
             user.append(Segment(Kind.TEXT, gap + told))
     else:
-        system = _TASK
+        system = task
         user.append(Segment(Kind.TEXT, gap + "\n\n".join(filter(None, (questions, told)))))
     return (
         Segment(Kind.CONTROL, chat.start),

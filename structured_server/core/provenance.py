@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from hashlib import blake2b
 
 from structured_server.core.plan import Plan
@@ -15,7 +16,7 @@ METHOD = "m1"
 
 def question_set_id(schema: Schema) -> str:
     """Return a short name for the questions as asked, ids and limits included."""
-    return f"qs_{_digest([repr(schema)])}"
+    return f"qs_{_digest([_said(schema)])}"
 
 
 def fingerprint(
@@ -27,8 +28,22 @@ def fingerprint(
     the caller's seed are not in it: they are what is read, and with what noise.
     """
     groups = [(group.identifiers, group.canvas.width) for group in plan.groups]
-    parts = [METHOD, repr(plan.schema), repr(plan.options), repr(policy), repr(groups), *surroundings]
-    return f"fp_{_digest(parts if fitted is None else [*parts, repr(fitted)])}"
+    parts = [METHOD, *map(_said, (plan.schema, plan.options, policy, groups)), *surroundings]
+    return f"fp_{_digest(parts if fitted is None else [*parts, _said(fitted)])}"
+
+
+def _said(value: object) -> str:
+    """Write a value out, fields that have their default left out: a new field renames nothing."""
+    if is_dataclass(value):
+        said = [
+            f"{each.name}={_said(getattr(value, each.name))}"
+            for each in fields(value)
+            if each.default is MISSING or getattr(value, each.name) != each.default
+        ]
+        return f"{type(value).__name__}({', '.join(said)})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_said, value))}]"
+    return repr(value)
 
 
 def _digest(parts: Sequence[str]) -> str:

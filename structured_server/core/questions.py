@@ -150,9 +150,13 @@ Question = Noul | Choice | Score
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The questions of one decision, by id, in the caller's order."""
+    """The questions of one decision, by id, in the caller's order.
+
+    `context` is what the caller says about all of them.
+    """
 
     questions: tuple[tuple[str, Question], ...]
+    context: str | None = None
 
     def __post_init__(self) -> None:
         if not self.questions:

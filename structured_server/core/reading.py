@@ -23,7 +23,6 @@ from structured_server.core.reads import (
 )
 from structured_server.errors import UpstreamProtocolError
 
-EXTRA_DRAWS = 3
 LARGEST_DRIFT = 0.05
 """Reads of one wide label set that are further apart than this, in nats, share no scale."""
 
@@ -145,14 +144,17 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
         for name, asked, entropy in zip(job.group.identifiers, job.group.asked, first_entropies, strict=True)
         if policy.samples == "auto"
         and job.mask is None
+        and policy.extra_draws
         and entropy > policy.entropy_thresholds.of(asked.question)
     )
     draws = [_fold(job, each, policy) for each in drawn]
     skipped = None
     if uncertain and not job.may_extend:
-        skipped = ReadsSkipped("three more would have passed the limit of reads, read.max_reads")
+        skipped = ReadsSkipped(
+            f"{policy.extra_draws} more would have passed the limit of reads, read.max_reads"
+        )
     elif uncertain:
-        got = yield from _draw(job, range(1, 1 + EXTRA_DRAWS), extra=True)
+        got = yield from _draw(job, range(1, policy.most_draws), extra=True)
         if isinstance(got, ReadsSkipped):
             skipped = got
         else:

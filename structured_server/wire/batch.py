@@ -14,8 +14,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structured_server.errors import InvalidRequest, MalformedBody, StructuredServerError
-from structured_server.wire.decide_request import MAX_DEADLINE_MS, Asking, State, text_of_state
-from structured_server.wire.decide_response import DecideResponse, ErrorDetail, render_error
+from structured_server.wire.decide_request import Asking
+from structured_server.wire.decide_response import DecideResponse, ErrorDetail
+from structured_server.wire.error_bodies import decide_error
+from structured_server.wire.fields import MAX_DEADLINE_MS, State, text_of_state
 from structured_server.wire.validation import caller_error
 
 MAX_ITEMS = 1000
@@ -216,7 +218,7 @@ def decided_line(item: Item, decision: Mapping[str, Any]) -> dict[str, Any]:
 
 def failed_line(item: Item, error: StructuredServerError, request_id: str) -> dict[str, Any]:
     """Return the line of a failed item, in the shape of `BatchFailed`."""
-    return {**item.names, **render_error(error, request_id)}
+    return {**item.names, **decide_error(error, request_id)}
 
 
 WAITING_LINE: dict[str, Any] = {"waiting": True}

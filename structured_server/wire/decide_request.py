@@ -5,82 +5,40 @@ A superset of System One's request, except that unknown fields are refused, with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    Tag,
-    WithJsonSchema,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from structured_server.core.conditions import Conditions
 from structured_server.core.plan import Isolate, ReadOptions, located
-from structured_server.core.policy import MAX_DRAWS, ByType, ReadPolicy
+from structured_server.core.policy import ByType, ReadPolicy
 from structured_server.core.prompt import Layout
 from structured_server.core.questions import Choice, Limits, Noul, Question, Schema, Score
 from structured_server.core.reads import Image
 from structured_server.core.state import LongState
 from structured_server.core.template import Keys, TemplateStyle
-from structured_server.errors import InvalidQuestion, InvalidRequest, Path
+from structured_server.errors import InvalidQuestion, InvalidRequest
+from structured_server.wire.fields import (
+    MAX_DEADLINE_MS,
+    MAX_IMAGES,
+    MAX_STEPS,
+    MAX_THOUGHT,
+    AnswerWord,
+    Samples,
+    State,
+    Text,
+    text_of,
+    text_of_state,
+    text_or_none,
+)
 from structured_server.wire.images import image_of
 from structured_server.wire.validation import BY_TYPE, SAME
 
-MAX_DEADLINE_MS = 600_000
-MAX_STEPS = 8
-MAX_THOUGHT = 4096
 MOST_READS = 4096
 HIGHEST_TEMPERATURE = 100.0
-MAX_IMAGES = 8
 
-
-def _text_like(value: Any) -> Any:
-    if value is None or isinstance(value, str | dict | list):
-        return value
-    raise PydanticCustomError("text_like", "must be text, an object, an array or null")
-
-
-def _state(value: Any) -> Any:
-    if isinstance(value, str | dict | list):
-        return value
-    raise PydanticCustomError("state_type", "must be text, an object or an array")
-
-
-def _samples(value: Any) -> int | Literal["auto"]:
-    if value == "auto":
-        return "auto"
-    if type(value) is int and 1 <= value <= MAX_DRAWS:
-        return value
-    raise PydanticCustomError("samples", f'must be "auto" or a whole number from 1 to {MAX_DRAWS}')
-
-
-def _answer_word(value: Any) -> Any:
-    if type(value) is bool or (type(value) is int and abs(value) < MAX_DEADLINE_MS) or isinstance(value, str):
-        return value
-    raise PydanticCustomError("answer", "must be true, false, an option's name or a level's index")
-
-
-_ANY_OF = [{"type": "string"}, {"type": "object"}, {"type": "array"}]
-State = Annotated[Any, PlainValidator(_state), WithJsonSchema({"anyOf": _ANY_OF})]
-Text = Annotated[Any, PlainValidator(_text_like), WithJsonSchema({"anyOf": [*_ANY_OF, {"type": "null"}]})]
-Samples = Annotated[
-    int | Literal["auto"],
-    PlainValidator(_samples),
-    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_DRAWS}]}),
-]
-AnswerWord = Annotated[
-    Any,
-    PlainValidator(_answer_word),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "integer"}, {"type": "string"}]}),
-]
 Aliases = dict[str, str]
 
 
@@ -225,6 +183,11 @@ class Asking(_Strict):
         None, ge=1, le=MAX_DEADLINE_MS, description="Answer or fail within this time. Default 8000."
     )
 
+    @property
+    def seed(self) -> int:
+        """What moves the noise."""
+        return self.read.seed
+
     def schema_of_questions(self) -> Schema:
         """Return the questions as the core knows them.
 
@@ -304,15 +267,6 @@ class DecideRequest(Asking):
         return images
 
 
-def text_of_state(state: Any, path: Path) -> str:
-    """Return a state as the model is shown it.
-
-    Raises:
-        InvalidRequest: it holds a number that JSON cannot carry.
-    """
-    return _text(state, path, InvalidRequest)
-
-
 def _by_type(given: float | ByTypeIn | None, defaults: ByType) -> ByType:
     if given is None:
         return defaults
@@ -329,7 +283,7 @@ def _question(name: str, given: NoulIn | ChoiceIn | ScoreIn) -> Question:
 
 
 def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
-    instructions = _text_or_none(given.instructions, ("instructions",))
+    instructions = text_or_none(given.instructions, ("instructions",))
     limits = Limits(**given.abstain.model_dump())
     aliases = tuple(sorted(given.aliases.items()))
     conditions = Conditions(
@@ -341,8 +295,8 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
         criteria = given.criteria or NoulCriteria()
         return Noul(
             instructions,
-            _text_or_none(criteria.true, ("criteria", "true")),
-            _text_or_none(criteria.false, ("criteria", "false")),
+            text_or_none(criteria.true, ("criteria", "true")),
+            text_or_none(criteria.false, ("criteria", "false")),
             given.threshold,
             limits,
             aliases,
@@ -350,29 +304,12 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
         )
     if isinstance(given, ChoiceIn):
         options = tuple(
-            (name, _text_or_none(text, ("criteria", name))) for name, text in given.criteria.items()
+            (name, text_or_none(text, ("criteria", name))) for name, text in given.criteria.items()
         )
         return Choice(instructions, options, limits, aliases, conditions)
-    levels = tuple(_text(level, ("criteria", index)) for index, level in enumerate(given.criteria))
+    levels = tuple(text_of(level, ("criteria", index)) for index, level in enumerate(given.criteria))
     return Score(instructions, levels, limits, aliases, conditions)
 
 
 def _answer_key(answer: bool | int | str) -> str:
     return str(answer).lower() if isinstance(answer, bool) else str(answer)
-
-
-def _text_or_none(value: Any, path: Path) -> str | None:
-    return None if value is None else _text(value, path)
-
-
-def _text(value: Any, path: Path, error: type[InvalidRequest] = InvalidQuestion) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise InvalidQuestion("must be text, an object or an array, not null.", path=path)
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (ValueError, RecursionError):
-        raise error(
-            "holds a number that JSON cannot carry (NaN, an infinity, or far too long).", path=path
-        ) from None

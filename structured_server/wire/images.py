@@ -27,7 +27,15 @@ def image_of(given: str, index: int) -> Image:
     Raises:
         InvalidRequest: it is an address or a path, or holds no image.
     """
-    path = ("images", index)
+    return data_url_image(given, ("images", index))
+
+
+def data_url_image(given: str, path: Path) -> Image:
+    """Return the image that a data URL holds.
+
+    Raises:
+        InvalidRequest: it is an address or a path, or holds no image.
+    """
     match = _DATA_URL.match(given)
     if match is None:
         raise InvalidRequest(
@@ -35,8 +43,17 @@ def image_of(given: str, index: int) -> Image:
             path=path,
             hint="Addresses are not fetched here, and paths are not read: send the image itself.",
         )
+    return base64_image(given[match.end() :], path)
+
+
+def base64_image(text: str, path: Path) -> Image:
+    """Return the image that base64 holds.
+
+    Raises:
+        InvalidRequest: it is no base64, or no image.
+    """
     try:
-        data = base64.b64decode(given[match.end() :], validate=True)
+        data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest("is not base64.", path=path) from None
     return checked_image(data, path)

@@ -15,8 +15,9 @@ from structured_server.core.lint_facts import Facts
 from structured_server.core.provenance import METHOD
 from structured_server.core.tokens import Tokenizer
 from structured_server.errors import InvalidRequest
-from structured_server.wire.decide_request import Asking, State, text_of_state
+from structured_server.wire.decide_request import Asking
 from structured_server.wire.decide_response import WarningOut
+from structured_server.wire.fields import State, text_of_state
 
 LONGEST_STATE = 10_000_000
 

@@ -19,8 +19,8 @@ from structured_server.backends.vllm import VllmBackend
 from structured_server.backends.vllm.messages import chat_body
 from structured_server.core.reads import Image
 from structured_server.errors import InvalidRequest
-from structured_server.wire.decide_request import MAX_IMAGES
 from structured_server.wire.decide_response import DecideResponse
+from structured_server.wire.fields import MAX_IMAGES
 from structured_server.wire.images import MAX_IMAGE_BYTES, checked_image, image_of
 from tests.api.conftest import WORDS, serving
 from tests.fake_backend import FakeBackend

@@ -10,7 +10,7 @@ import pytest
 
 from structured_server import errors
 from structured_server.api.app import create_app
-from structured_server.api.errors import STATUS, error_response, status_of
+from structured_server.api.errors import DECIDE, OPENAI, STATUS, SYSTEM_ONE, error_response
 from structured_server.api.service import assemble
 from structured_server.errors import Loading, Overloaded, StructuredServerError
 from structured_server.settings import Settings
@@ -33,7 +33,8 @@ def leaves(kind: type[StructuredServerError] = StructuredServerError) -> list[ty
 )
 def test_every_error_has_a_status_and_a_code(kind: type[StructuredServerError]) -> None:
     error = kind("what was wrong.")
-    assert 400 <= status_of(error) < 600
+    for dialect in (DECIDE, SYSTEM_ONE, OPENAI):
+        assert 400 <= dialect.status_of(error) < 600
     body = json.loads(bytes(error_response(error, "req_1").body))
     assert {"code", "message", "path", "hint", "retryable", "request_id"} == body["error"].keys()
 
@@ -49,10 +50,11 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
             assert kind.__name__ in errors.__doc__
 
 
-def test_only_unavailable_errors_say_when_to_come_back() -> None:
+def test_errors_that_may_pass_say_when_to_come_back() -> None:
     assert "30" == error_response(Loading("loading.", retry_after_s=30), "req").headers["retry-after"]
-    assert "retry-after" not in error_response(Overloaded("later."), "req").headers
-    assert "retry-after" not in error_response(errors.UpstreamFailed("failed."), "req").headers
+    assert "1" == error_response(Overloaded("later."), "req").headers["retry-after"]
+    assert "1" == error_response(errors.UpstreamFailed("failed."), "req").headers["retry-after"]
+    assert "retry-after" not in error_response(errors.UpstreamRejected("refused."), "req").headers
 
 
 async def test_probes_answer(client: httpx.AsyncClient) -> None:

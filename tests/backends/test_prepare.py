@@ -37,6 +37,7 @@ def able(
         max_steps=8,
         constrained=True,
         generation=True,
+        chat=True,
         continues=continues,
         images=images,
     )

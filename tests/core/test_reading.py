@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_server.core.policy import MAX_DRAWS, ByType, ReadPolicy
-from structured_server.core.reading import EXTRA_DRAWS, Batch, ReadsSkipped, read_group
+from structured_server.core.policy import EXTRA_DRAWS, MAX_DRAWS, ByType, ReadPolicy
+from structured_server.core.reading import Batch, ReadsSkipped, read_group
 from structured_server.core.reads import Read, Row
 from structured_server.errors import UpstreamProtocolError
 from tests.core.strategies import probabilities, quick

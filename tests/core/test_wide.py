@@ -139,7 +139,7 @@ def test_extra_draws_are_read_in_chunks_too() -> None:
 def test_extra_draws_beyond_the_limit_of_reads_are_not_made_and_the_reason_is_told() -> None:
     batches, reading = read_wide(uniform, ReadPolicy(), wide(may_extend=False))
     assert [(1, False), (2, False)] == sizes(batches)
-    assert ReadsSkipped("three more would have passed the limit of reads, read.max_reads") == reading.skipped
+    assert ReadsSkipped("3 more would have passed the limit of reads, read.max_reads") == reading.skipped
     decision = concluded(PLAN, [reading])
     assert ["extra_reads_skipped", "alias_used"] == [warning.code for warning in decision.warnings]
     assert decision.warnings[0].message.endswith("passed the limit of reads, read.max_reads.")

@@ -9,18 +9,18 @@ from hashlib import blake2b
 from typing import Any
 
 from structured_server.admission import Admission, Weight
-from structured_server.backends import Generation, Step
+from structured_server.backends import ReadsOnly, Step
 from structured_server.backends.vllm.messages import completion_body
 from structured_server.core.plan import Capabilities, ReadOptions
 from structured_server.core.policy import ReadPolicy
-from structured_server.core.reads import Prompt, Read, ReadRequest, Row
+from structured_server.core.reads import Read, ReadRequest, Row
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, Query
 from structured_server.metrics import Metrics
 from structured_server.wire.decide_request import DecideRequest
 
 
-class Recorder:
+class Recorder(ReadsOnly):
     """A backend that keeps the bodies it would send, and answers with a function of them."""
 
     name = "recorder"
@@ -44,10 +44,6 @@ class Recorder:
                 logprobs[token] = -int.from_bytes(digest, "big") / 8192
             rows.append(Row(logprobs, None))
         return Read(tuple(rows), len(request.prompt.ids))
-
-    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:
-        """Write nothing: no capability says that it would."""
-        raise NotImplementedError
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Be ready at once."""

@@ -38,7 +38,7 @@ async def test_auto_stops_at_the_limit_and_says_so(max_reads: int | None, draws:
     warned = [warning for warning in outcome.decision.warnings if warning.code == "extra_reads_skipped"]
     assert (draws == 1) is bool(warned)
     if warned:
-        assert "three more would have passed the limit of reads, read.max_reads" in warned[0].message
+        assert "3 more would have passed the limit of reads, read.max_reads" in warned[0].message
         assert () == outcome.decision.extended_by
 
 

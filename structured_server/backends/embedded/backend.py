@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from structured_server.backends import Generation, NotReady, Step
+from structured_server.backends import NotReady, ReadsOnly, Step
 from structured_server.backends.embedded.graph import Graph
 from structured_server.backends.embedded.model import load_demo_model
 from structured_server.core.plan import Capabilities
@@ -19,12 +19,12 @@ from structured_server.errors import UpstreamError, UpstreamRejected, UpstreamUn
 from structured_server.settings import WIDEST_EMBEDDED, WIDTH_STEP
 from structured_server.tokenizer import load_tokenizer
 
-MAX_MODEL_LEN = 4096
+MAX_MODEL_LEN = 6144
 
 T = TypeVar("T")
 
 
-class EmbeddedBackend:
+class EmbeddedBackend(ReadsOnly):
     """Reads by one ONNX graph, one batch after the other. Draws of one prompt are one run."""
 
     name = "embedded"
@@ -64,14 +64,6 @@ class EmbeddedBackend:
                     f"read: the prompt needs at least 1, both together at most {MAX_MODEL_LEN}."
                 )
         return await self._in_worker(lambda: _read(graph, batch))
-
-    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:  # noqa: ARG002 the protocol's
-        """Refuse: this backend reads only, as its capabilities say.
-
-        Raises:
-            UpstreamRejected: always.
-        """
-        raise UpstreamRejected("this backend does not generate.")
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Load the weights, hold the vocabularies against each other, and read once.

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from structured_server.backends import Generation, NotReady, Step
+from structured_server.backends import NotReady, ReadsOnly, Step
 from structured_server.backends.transformers.batching import Worker, in_thread
 from structured_server.backends.transformers.checkpoint import DTYPES, Checkpoint, find_checkpoint
 from structured_server.backends.transformers.memory import free_memory
@@ -28,7 +28,7 @@ Load = Callable[[Packages, Checkpoint, Any, str], Model]
 FreeMemory = Callable[[Any, Any], int | None]
 
 
-class TransformersBackend:
+class TransformersBackend(ReadsOnly):
     """Reads by DiffusionGemma in this process. One thread reads, those of one prompt and width together."""
 
     name = "transformers"
@@ -91,14 +91,6 @@ class TransformersBackend:
         finally:
             for future in futures:
                 future.cancel()
-
-    async def generate(self, prompt: Prompt, tokens: int, stop: int) -> Generation:  # noqa: ARG002 the protocol's
-        """Refuse: this backend reads only, as its capabilities say.
-
-        Raises:
-            UpstreamRejected: always.
-        """
-        raise UpstreamRejected("this backend does not generate.")
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Import the packages, load the weights, check the tokenizer against them and make one read.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from structured_server.backends import Generation, NotReady, Step
+from structured_server.backends import Generation, NotReady, Relayed, Step
 from structured_server.backends.vllm import probe
 from structured_server.backends.vllm.client import Client
 from structured_server.backends.vllm.messages import (
@@ -85,6 +85,7 @@ class VllmBackend:
             max_steps=MAX_STEPS,
             constrained=True,
             generation=True,
+            chat=True,
             continues=transport == "completions",
         )
         self._lost = asyncio.Event()
@@ -112,6 +113,17 @@ class VllmBackend:
         with self._noticing_loss():
             reply = await self._client.read(COMPLETIONS, body, timeout_s=GENERATION_S)
         return parse_generation(reply, stop)
+
+    @asynccontextmanager
+    async def chat(self, body: bytes) -> AsyncIterator[Relayed]:
+        """Send a chat request to the engine, and hold its reply open.
+
+        Raises:
+            UpstreamError: it failed before it replied, or while it did.
+        """
+        with self._noticing_loss():
+            async with self._client.stream(CHAT_COMPLETIONS, body, timeout_s=GENERATION_S) as reply:
+                yield reply
 
     async def prepare(self) -> AsyncIterator[Step]:
         """Check the engine, its model, tokenizer, contract and widest canvas.

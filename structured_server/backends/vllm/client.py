@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
 
+from structured_server.backends import Relayed
 from structured_server.backends.vllm.messages import error_message
 from structured_server.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 
@@ -69,12 +70,40 @@ class Client:
             raise UpstreamRejected(f"the engine refused the read with {reply.status}.")
         raise UpstreamFailed(f"the engine failed on the read with {reply.status}.")
 
+    @asynccontextmanager
+    async def stream(self, path: str, body: bytes, *, timeout_s: float) -> AsyncIterator[Relayed]:
+        """Send a POST of JSON and hold its reply open, whatever its status.
+
+        Raises:
+            UpstreamUnreachable: no connection, or one that broke, before the reply or within it.
+            UpstreamTimeout: nothing came for too long.
+        """
+        with _own_kinds(self.url, timeout_s):
+            async with self._opened().request(
+                "POST",
+                self.url + path,
+                data=body,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=timeout_s),
+            ) as response:
+                yield Relayed(
+                    response.status,
+                    response.headers.get("Content-Type", "application/json"),
+                    response.content.iter_any(),
+                )
+
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
     async def _send(self, method: str, path: str, body: bytes | None, timeout_s: float | None) -> Reply:
+        seconds = self._timeout_s if timeout_s is None else timeout_s
+        request = self._opened().request(method, self.url + path, data=body, allow_redirects=False)
+        async with _own_errors(self.url, seconds), request as response:
+            return Reply(response.status, await response.read())
+
+    def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             # Admission bounds what is in flight; a second bound here would only hide the queue.
             self._session = aiohttp.ClientSession(
@@ -83,10 +112,7 @@ class Client:
                 headers={"Content-Type": "application/json"},
                 auto_decompress=True,
             )
-        seconds = self._timeout_s if timeout_s is None else timeout_s
-        request = self._session.request(method, self.url + path, data=body, allow_redirects=False)
-        async with _own_errors(self.url, seconds), request as response:
-            return Reply(response.status, await response.read())
+        return self._session
 
 
 class _StaleConnection(UpstreamUnreachable):
@@ -96,9 +122,16 @@ class _StaleConnection(UpstreamUnreachable):
 @asynccontextmanager
 async def _own_errors(url: str, seconds: float) -> AsyncIterator[None]:
     """Turn what aiohttp raises into upstream errors, and bound the time."""
-    try:
+    with _own_kinds(url, seconds):
         async with asyncio.timeout(seconds):
             yield
+
+
+@contextmanager
+def _own_kinds(url: str, seconds: float) -> Iterator[None]:
+    """Turn what aiohttp raises into upstream errors."""
+    try:
+        yield
     except TimeoutError:
         raise UpstreamTimeout(f"the engine at {url} did not answer within {seconds:g} s.") from None
     except aiohttp.ClientConnectorError as error:

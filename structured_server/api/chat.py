@@ -1,0 +1,69 @@
+"""`POST /v1/chat/completions`: decide what a system message asks; have the engine write all else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from structured_server.api.bodies import read_body, unless_gone
+from structured_server.api.errors import json_response
+from structured_server.api.query import about, outcome_of, query_of
+from structured_server.api.service import Service
+from structured_server.backends import Relayed
+from structured_server.errors import UnknownModel
+from structured_server.wire.generation import for_engine, parse_object
+from structured_server.wire.schema_message import render, schema_query
+from structured_server.wire.systemone import MODELS
+
+
+async def chat(request: Request, service: Service) -> Response:
+    """Answer one chat request.
+
+    Raises:
+        ClientDisconnect: the sender left.
+        StructuredServerError: each has a status in `api.errors`.
+    """
+    body = await read_body(request, service.settings.max_body_bytes)
+    asked = parse_object(body)
+    query = schema_query(asked)
+    if query is None:
+        return await _written(asked, request, service)
+    outcome = await outcome_of(
+        query_of(
+            query,
+            service,
+            query.state_text(),
+            query.pictures,
+            options=service.independent_options,
+        ),
+        request,
+        service,
+    )
+    return json_response(render(outcome, **about(service)))
+
+
+async def _written(asked: dict[str, object], request: Request, service: Service) -> Response:
+    """Have the engine answer, and hand on what it says as it comes."""
+    model = asked.get("model")
+    if model is not None and model not in (*service.model_names, *MODELS):
+        raise UnknownModel(
+            "names a model that is not served here.",
+            path=("model",),
+            hint=f"This server has {service.model}.",
+        )
+    body = for_engine(asked, service.model)
+    service.readiness.require()
+    kept_open = AsyncExitStack()
+    relayed = await unless_gone(request, kept_open.enter_async_context(service.driver.chat(body)))
+    return StreamingResponse(
+        _pieces(relayed, kept_open), relayed.status, headers={"Content-Type": relayed.media_type}
+    )
+
+
+async def _pieces(relayed: Relayed, kept_open: AsyncExitStack) -> AsyncGenerator[bytes, None]:
+    async with kept_open:
+        async for piece in relayed.pieces:
+            yield piece

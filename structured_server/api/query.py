@@ -1,0 +1,116 @@
+"""From a parsed request, in whichever wire format, to a query, and from there to its outcome."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+from starlette.requests import Request
+
+from structured_server.api.bodies import unless_gone
+from structured_server.api.service import Service
+from structured_server.core.plan import ReadOptions
+from structured_server.core.policy import ReadPolicy
+from structured_server.core.questions import Schema
+from structured_server.core.reads import Image
+from structured_server.core.state import LongState
+from structured_server.driver import Outcome, Query
+from structured_server.errors import UnknownModel
+
+
+class Asked(Protocol):
+    """What every wire format's request says."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked for, None for the one that is served."""
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """The time within which to answer, None for the server's."""
+
+    @property
+    def seed(self) -> int:
+        """What moves the noise."""
+
+    def schema_of_questions(self) -> Schema:
+        """Return the questions as the core knows them.
+
+        Raises:
+            InvalidRequest: one of them is wrong.
+        """
+
+    def read_options(self, defaults: ReadOptions) -> ReadOptions:
+        """Return the request's options over the server's."""
+
+    def read_policy(self, defaults: ReadPolicy) -> ReadPolicy:
+        """Return the request's policy over the server's."""
+
+
+class About(TypedDict):
+    """What an answer says of the decision and of who made it."""
+
+    identifier: str
+    model: str
+    backend: str
+    model_revision: str | None
+
+
+def query_of(
+    asked: Asked,
+    service: Service,
+    state: str,
+    images: tuple[Image, ...] = (),
+    *,
+    options: ReadOptions | None = None,
+    long_state: LongState = "reject",
+    other_models: Sequence[str] = (),
+) -> Query:
+    """Return what is to be decided about a state.
+
+    `options` are what the request's stand over where they are not the server's own, `other_models` are names
+    that are accepted in place of the served model's.
+
+    Raises:
+        UnknownModel: another model is asked for.
+        InvalidRequest: a question or a read option is wrong.
+    """
+    if asked.model is not None and asked.model not in (*service.model_names, *other_models):
+        raise UnknownModel(
+            "names a model that is not served here.",
+            path=("model",),
+            hint=f"This server has {service.model}.",
+        )
+    deadline_ms = service.settings.deadline_ms if asked.deadline_ms is None else asked.deadline_ms
+    return Query(
+        schema=asked.schema_of_questions(),
+        state=state,
+        options=asked.read_options(service.read_options if options is None else options),
+        policy=asked.read_policy(service.read_policy),
+        seed=asked.seed,
+        deadline_s=deadline_ms / 1000,
+        images=images,
+        long_state=long_state,
+    )
+
+
+async def outcome_of(query: Query, request: Request, service: Service) -> Outcome:
+    """Decide, unless the sender leaves meanwhile.
+
+    Raises:
+        ClientDisconnect: it left.
+        StructuredServerError: each has a status in `api.errors`.
+    """
+    service.readiness.require()
+    return await unless_gone(request, service.driver.decide(query))
+
+
+def about(service: Service) -> About:
+    """Name a new decision, and who makes it."""
+    return About(
+        identifier=f"dec_{secrets.token_hex(8)}",
+        model=service.model,
+        backend=service.backend.name,
+        model_revision=service.model_revision,
+    )

@@ -1,0 +1,93 @@
+"""A chat request on its way to an engine that writes: what a diffusion model has no use for is taken out.
+
+What would be sampled token by token is dropped, grammars are refused, and so is what ends the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from pydantic_core import from_json
+
+from structured_server.errors import InvalidRequest, MalformedBody
+
+# A canvas is denoised as a whole at fixed temperatures: an engine refuses these, or ignores them.
+WITHOUT_EFFECT = (
+    "allowed_token_ids",
+    "bad_words",
+    "frequency_penalty",
+    "length_penalty",
+    "logit_bias",
+    "min_p",
+    "min_tokens",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "top_k",
+    "top_p",
+    "use_beam_search",
+)
+GRAMMARS = (
+    "grammar",
+    "guided_choice",
+    "guided_decoding_backend",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "guided_whitespace_pattern",
+    "structural_tag",
+    "structured_outputs",
+)
+DEADLY = ("echo", "prompt_logprobs")
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a body holds.
+
+    Raises:
+        MalformedBody: it is not JSON.
+        InvalidRequest: it is no object.
+    """
+    try:
+        given = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise MalformedBody(f"the body is not JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise InvalidRequest("the body must be an object.")
+    return given
+
+
+def for_engine(asked: dict[str, Any], model: str) -> bytes:
+    """Return the request as the engine takes it.
+
+    Raises:
+        InvalidRequest: it asks for a grammar, or for what would end the engine.
+    """
+    for name in DEADLY:
+        if asked.get(name):
+            raise InvalidRequest("is not served: it ends the engine.", path=(name,))
+    for name in GRAMMARS:
+        if asked.get(name) is not None:
+            raise _no_grammar(name)
+    form = asked.get("response_format")
+    if isinstance(form, dict) and form.get("type", "text") != "text":
+        raise _no_grammar("response_format")
+    choice = asked.get("tool_choice")
+    if asked.get("tools") and (choice == "required" or isinstance(choice, dict)):
+        raise _no_grammar("tool_choice")
+    sent = {name: value for name, value in asked.items() if name not in WITHOUT_EFFECT}
+    # Said, because an engine takes another default from the model's own files and then refuses it.
+    sent |= {"model": model, "temperature": 1.0}
+    try:
+        return orjson.dumps(sent)
+    except TypeError:
+        raise InvalidRequest("the body holds a number that is too large.") from None
+
+
+def _no_grammar(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        "is not served: a diffusion model does not write token by token, as a grammar needs.",
+        path=(name,),
+        hint="Ask typed questions instead: POST /v1/decisions or /decide.",
+    )
