@@ -14,7 +14,7 @@ from texts import Example
 from torch import Tensor
 from tqdm import tqdm
 
-EPOCHS, BATCH = 3, 16
+BATCH = 16
 RATE, HEAD_RATE, WARM_UP = 1e-4, 2e-3, 100
 
 
@@ -53,6 +53,8 @@ def main() -> None:
     """Read the command line and fine-tune."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to write")
+    parser.add_argument("--begin", type=Path, help="weights to begin from, such as an earlier teacher.pt")
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
@@ -60,10 +62,12 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
     choose = random.Random(arguments.seed)
     teacher = Teacher().train()
+    if arguments.begin is not None:
+        teacher.load_state_dict(torch.load(arguments.begin, weights_only=True))
     body, head = list(teacher.body.parameters()), list(teacher.head.parameters())
     optimizer = torch.optim.AdamW([{"params": body}, {"params": head}], weight_decay=0.05)
     written = texts.training()
-    steps = EPOCHS * (len(written) // BATCH)
+    steps = arguments.epochs * (len(written) // BATCH)
     order: list[Example] = []
     progress = tqdm(range(steps), unit="step", mininterval=5)
     for step in progress:
@@ -82,7 +86,7 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         if step % 20 == 0:
             progress.set_postfix(loss=f"{loss.item():.3f}")
-        if (step + 1) % (steps // EPOCHS) == 0:
+        if (step + 1) % (steps // arguments.epochs) == 0:
             tqdm.write(f"{step + 1} {quick(teacher)}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.save(teacher.state_dict(), arguments.out / "teacher.pt")

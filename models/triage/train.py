@@ -44,6 +44,7 @@ class Settings:
 
     steps: int  # over which the learning rate falls
     stop: int  # step to end after
+    rate: float  # the highest learning rate, as a share of a new model's
     seed: int
 
 
@@ -79,8 +80,8 @@ def losses(net: Net, head: torch.nn.Linear, batch: Batch) -> tuple[Tensor, Tenso
         return -(chosen * weight).sum() / total, entropy, distance.mean()
 
 
-def train(settings: Settings, checkpoint: Path, out: Path) -> None:
-    """Train, and write net.pt, log.json and loss.png into `out`."""
+def train(settings: Settings, checkpoint: Path, out: Path, begun_from: Path | None) -> None:
+    """Train, new weights or those of a file, and write net.pt, log.json and loss.png into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
     tokenizer = load_tokenizer(str(checkpoint))
@@ -88,6 +89,8 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
     spellings = [tokenizer.token_text(i) for i in range(tokenizer.vocabulary_size)]
     start = teacher.start_embeddings(spellings, net.shape.hidden, seed=settings.seed)
     initialise(net, start)
+    if begun_from is not None:
+        net.load_state_dict(torch.load(begun_from, weights_only=True))
     judge = teacher.Teacher().eval()
     judge.load_state_dict(torch.load(out / "teacher.pt", weights_only=True))
     mild_after = round(MILD_AFTER * settings.steps)
@@ -107,7 +110,7 @@ def train(settings: Settings, checkpoint: Path, out: Path) -> None:
         done = step / settings.steps
         scale = min(1, step / WARM_UP) * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))
         for group, rate in zip(optimizer.param_groups, (EMBEDDING_RATE, RATE), strict=True):
-            group["lr"] = rate * scale
+            group["lr"] = rate * settings.rate * scale
         with torch.autocast("cpu", torch.bfloat16):
             cross, entropy, distance = losses(net, head, next(batches))
         (cross + distance * (1.0 if done < 0.6 else 0.4)).backward()
@@ -152,11 +155,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder that holds teacher.pt, to write into")
     parser.add_argument("--steps", type=int, default=4300, help="over which the learning rate falls")
     parser.add_argument("--stop", type=int, default=4300, help="step to end after")
+    parser.add_argument("--begin", type=Path, help="weights to begin from, such as net.pt of an earlier run")
+    parser.add_argument("--rate", type=float, default=1.0, help="highest learning rate, times a new model's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    train(Settings(arguments.steps, arguments.stop, arguments.seed), arguments.checkpoint, arguments.out)
+    settings = Settings(arguments.steps, arguments.stop, arguments.rate, arguments.seed)
+    train(settings, arguments.checkpoint, arguments.out, arguments.begin)
 
 
 if __name__ == "__main__":
