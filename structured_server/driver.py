@@ -158,7 +158,8 @@ class Driver:
             options = replace(options, scaffold="prompt" if in_prompt else "canvas", restate=True)
         options_in_all = sum(len(question.options) for _, question in query.schema.questions)
         return await _off_the_loop(
-            options_in_all > MANY_OPTIONS, lambda: self._compile(query.schema, options, capabilities)
+            options_in_all > MANY_OPTIONS or options.sequential,
+            lambda: self._compile(query.schema, options, capabilities),
         )
 
     def fingerprint_of(self, compiled: Compiled, policy: ReadPolicy) -> str:

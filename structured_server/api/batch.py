@@ -60,7 +60,7 @@ async def decide_batch(request: Request, service: Service, pace: Pace = DEFAULT_
         StructuredServerError: each has a status in `api.errors`.
     """
     batch = _parse(request, await read_body(request, service.settings.max_body_bytes))
-    query = query_of(batch.asked, service, "", long_state=batch.asked.read.long_state)
+    query = query_of(batch.asked, service, "")
     service.readiness.require()
     compiled = await service.driver.compiled(query)
     extensions_allowed(compiled.frame, query.policy)

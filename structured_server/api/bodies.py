@@ -76,11 +76,11 @@ async def read_parts(request: Request, limit: int) -> Received:
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
+        if not parser.whole:  # raised in here, where the parser closes the files that it has begun
+            raise MultiPartException("it breaks off")
 
     try:
-        parser = MultiPartParser(
-            headers, stream(), max_files=MOST_PARTS, max_fields=MOST_PARTS, max_part_size=limit
-        )
+        parser = _Parts(headers, stream(), max_files=MOST_PARTS, max_fields=MOST_PARTS, max_part_size=limit)
         form = await parser.parse()
     except (MultiPartException, KeyError) as error:
         reason = getattr(error, "message", "it has no boundary")
@@ -100,6 +100,15 @@ async def read_parts(request: Request, limit: int) -> Received:
     if found is None:
         raise MalformedBody(f"the multipart body has no part named {JSON_PART}, which must hold the JSON.")
     return Received(found, tuple(parts))
+
+
+class _Parts(MultiPartParser):
+    """Knows whether the end came. Without it, the part that was cut would be left out without a word."""
+
+    whole = False
+
+    def on_end(self) -> None:
+        self.whole = True
 
 
 async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import json_response
@@ -58,12 +58,17 @@ async def _written(asked: dict[str, object], request: Request, service: Service)
     service.readiness.require()
     kept_open = AsyncExitStack()
     relayed = await unless_gone(request, kept_open.enter_async_context(service.driver.chat(body)))
-    return StreamingResponse(
-        _pieces(relayed, kept_open), relayed.status, headers={"Content-Type": relayed.media_type}
-    )
+    return _Handed(relayed, kept_open)
 
 
-async def _pieces(relayed: Relayed, kept_open: AsyncExitStack) -> AsyncGenerator[bytes, None]:
-    async with kept_open:
-        async for piece in relayed.pieces:
-            yield piece
+class _Handed(StreamingResponse):
+    """Hands on pieces as they come. The engine's reply is closed however this ends, begun or not."""
+
+    def __init__(self, relayed: Relayed, kept_open: AsyncExitStack) -> None:
+        super().__init__(relayed.pieces, relayed.status, headers={"Content-Type": relayed.media_type})
+        self._kept_open = kept_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, whose body has been read."""
+        async with self._kept_open:
+            await super().__call__(scope, receive, send)

@@ -25,9 +25,7 @@ async def decide(request: Request, service: Service) -> Response:
     received = await read_parts(request, service.settings.max_body_bytes)
     asked = _parse(received.json)
     request.state.log_fields = {"metadata": asked.metadata} if asked.metadata else {}
-    query = query_of(
-        asked, service, asked.state_text(), asked.pictures(received.images), long_state=asked.read.long_state
-    )
+    query = query_of(asked, service, asked.state_text(), asked.pictures(received.images))
     outcome = await outcome_of(query, request, service)
     return json_response(render(outcome, **about(service), metadata=asked.metadata))
 

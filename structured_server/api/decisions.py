@@ -26,12 +26,12 @@ async def decisions(request: Request, service: Service) -> Response:
     if is_systemone(received.json):
         request.state.dialect = SYSTEM_ONE
         return await systemone.answer(received, request, service)
-    asked = parse(received.json)
+    asked = parse(received.json, received.images)
     query = query_of(
         asked,
         service,
         asked.state_text(),
-        (*asked.pictures, *received.images),
+        asked.pictures,
         options=service.independent_options,
         other_models=MODELS,
     )

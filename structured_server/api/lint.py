@@ -52,7 +52,7 @@ def _parse(body: bytes) -> LintRequest:
 
 
 async def _compiled(asked: Asking, service: Service) -> tuple[Query, Compiled]:
-    query = query_of(asked, service, "", long_state=asked.read.long_state)
+    query = query_of(asked, service, "")
     return query, await service.driver.compiled(query)
 
 

@@ -18,10 +18,12 @@ from structured_server.wire.decisions import DecisionsRequest
 from structured_server.wire.decisions_answer import DecisionsResponse
 from structured_server.wire.error_bodies import OpenAIErrorResponse, SystemOneErrorResponse
 from structured_server.wire.lint import LintRequest, LintResponse
+from structured_server.wire.server_state import ModelsResponse, ReadyResponse
 from structured_server.wire.systemone import SystemOneRequest
 from structured_server.wire.systemone_answer import SystemOneResponse
 
 _REFERENCE = "#/components/schemas/{model}"
+JSON = "application/json"
 
 _ERRORS = {
     400: "Not JSON.",
@@ -48,6 +50,14 @@ _OPENAI_ERRORS = {status: text for status, text in _ERRORS.items() if status not
     400: "Not JSON, or a field is wrong.",
     401: "The API key is missing or wrong.",
 }
+# A body of System One's is answered, and refused, as on its own route.
+_DECISIONS_ERRORS = _SYSTEM_ONE_ERRORS | {
+    400: "Not JSON, or a field of OpenAI's is wrong.",
+    401: "The API key is missing or wrong.",
+    422: "A field of System One's is wrong.",
+    503: "Loading or overloaded; Retry-After says when to come back.",
+    529: "Overloaded, to a body of System One's; Retry-After says when to come back.",
+}
 _ERROR_BODIES: dict[str, type[BaseModel]] = {
     DECIDE.name: ErrorResponse,
     SYSTEM_ONE.name: SystemOneErrorResponse,
@@ -57,7 +67,10 @@ _ERROR_BODIES: dict[str, type[BaseModel]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A POST: its paths, of which so many are documented, what it takes and what it answers."""
+    """A POST: its paths, of which so many are documented, what it takes and what it answers.
+
+    `also` is the operation whose bodies it takes and answers besides its own.
+    """
 
     summary: str
     description: str
@@ -68,7 +81,10 @@ class Operation:
     request: type[BaseModel] | None = None
     response: type[BaseModel] | None = None
     shown: int = 1
+    multipart: bool = False
     request_schemas: dict[str, Any] = field(default_factory=dict)  # further media types
+    response_schemas: dict[str, Any] = field(default_factory=dict)
+    also: Operation | None = None
 
     @property
     def documented(self) -> tuple[str, ...]:
@@ -85,12 +101,39 @@ class Operation:
 
 
 _LINES = {"type": "string", "description": "The object without items, then one item a line."}
-_FORM = {
+_CHAT = {
     "type": "object",
-    "description": "The part `request` holds the JSON, every other part an image.",
-    "properties": {"request": {"type": "string"}},
-    "required": ["request"],
+    "description": "OpenAI's chat request. The engine sees those of its fields that make sense to it.",
+    "required": ["messages"],
+    "properties": {
+        "model": {
+            "type": ["string", "null"],
+            "description": "The served model's name; where the system message holds questions, any.",
+        },
+        "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+    },
 }
+_CHAT_ANSWER = {
+    "type": "object",
+    "description": "OpenAI's chat completion; where questions were asked, with x_decision.",
+}
+_EVENTS = {"type": "string", "description": "With stream, what the engine writes, as it comes."}
+_SYSTEM_ONE = Operation(
+    "System One",
+    "Answer a request of TypeSafe's System One. Questions are read apart unless asked otherwise.",
+    paths.SYSTEMONE,
+    "One answer for each question.",
+    _SYSTEM_ONE_ERRORS,
+    SYSTEM_ONE,
+    request=SystemOneRequest,
+    response=SystemOneResponse,
+    multipart=True,
+)
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(model=model.__name__)}
+
 
 OPERATIONS = {
     "decide": Operation(
@@ -102,6 +145,7 @@ OPERATIONS = {
         request=DecideRequest,
         response=DecideResponse,
         shown=2,
+        multipart=True,
     ),
     "lint": Operation(
         "Lint questions",
@@ -122,28 +166,21 @@ OPERATIONS = {
         request=BatchRequest,
         shown=2,
         request_schemas=dict.fromkeys(sorted(LINE_TYPES), _LINES),
+        response_schemas={MEDIA_TYPE: {"anyOf": [_reference(line) for line in BATCH_LINES]}},
     ),
-    "systemone": Operation(
-        "System One",
-        "Answer a request of TypeSafe's System One. Questions are read apart unless asked otherwise.",
-        paths.SYSTEMONE,
-        "One answer for each question.",
-        _SYSTEM_ONE_ERRORS,
-        SYSTEM_ONE,
-        request=SystemOneRequest,
-        response=SystemOneResponse,
-        request_schemas={"multipart/form-data": _FORM},
-    ),
+    "systemone": _SYSTEM_ONE,
     "decisions": Operation(
         "OpenAI Decisions",
         "Answer a request of OpenAI's Decisions. Questions are read apart unless asked otherwise. "
         "A System One body is answered as one.",
         paths.DECISIONS,
         "One answer for each question, in their order.",
-        _OPENAI_ERRORS,
+        _DECISIONS_ERRORS,
         OPENAI,
         request=DecisionsRequest,
         response=DecisionsResponse,
+        multipart=True,
+        also=_SYSTEM_ONE,
     ),
     "chat": Operation(
         "Chat completions",
@@ -152,7 +189,26 @@ OPERATIONS = {
         "A chat completion. Its content is the answers as JSON, or what the engine wrote.",
         _OPENAI_ERRORS,
         OPENAI,
+        request_schemas={JSON: _CHAT},
+        response_schemas={JSON: _CHAT_ANSWER, "text/event-stream": _EVENTS},
     ),
+}
+
+
+_LIVE = {"type": "object", "required": ["live"], "properties": {"live": {"const": True}}}
+_OPENAI_ERROR = {JSON: _reference(OpenAIErrorResponse)}
+_GETS: dict[str, dict[int, tuple[str, dict[str, Any]]]] = {
+    paths.MODELS[0]: {
+        200: ("The served model under each of its names.", {JSON: _reference(ModelsResponse)}),
+        401: (_OPENAI_ERRORS[401], _OPENAI_ERROR),
+    },
+    "/live": {200: ("This server runs.", {JSON: _LIVE})},
+    "/health": {200: ("This server runs.", {JSON: _LIVE})},
+    "/ready": {
+        200: ("Decisions can be made.", {JSON: _reference(ReadyResponse)}),
+        503: ("Not yet, or no longer.", {JSON: _reference(ReadyResponse)}),
+    },
+    "/metrics": {200: ("In Prometheus's text format.", {"text/plain": {"type": "string"}})},
 }
 
 
@@ -162,29 +218,60 @@ def document(app: FastAPI) -> dict[str, Any]:
         return app.openapi_schema
     whole = FastAPI.openapi(app)
     models = [each for operation in OPERATIONS.values() for each in (operation.request, operation.response)]
-    models += [*BATCH_LINES, *_ERROR_BODIES.values()]
+    models += [*BATCH_LINES, *_ERROR_BODIES.values(), ModelsResponse, ReadyResponse]
     wanted = dict.fromkeys(each for each in models if each is not None)
     _, schemas = models_json_schema([(each, "validation") for each in wanted], ref_template=_REFERENCE)
     whole.setdefault("components", {})["schemas"] = schemas["$defs"]
     for operation in OPERATIONS.values():
         for path in operation.documented:
             _describe(whole["paths"][path]["post"], operation)
+    for path, answers in _GETS.items():
+        responses = whole["paths"][path]["get"]["responses"]
+        for status, (text, content) in answers.items():
+            responses[str(status)] = {"description": text, "content": _content(content)}
     app.openapi_schema = whole
     return whole
 
 
 def _describe(described: dict[str, Any], operation: Operation) -> None:
+    content = dict(operation.request_schemas)
     if operation.request is not None:
-        others = {kind: {"schema": schema} for kind, schema in operation.request_schemas.items()}
-        described["requestBody"] = {"required": True, "content": {**_json(operation.request), **others}}
+        content[JSON] = _request_schema(operation)
+        if operation.multipart:
+            content["multipart/form-data"] = _form_of(content[JSON])
+    described["requestBody"] = {"required": True, "content": _content(content)}
+    of_kinds = (operation,) if operation.also is None else (operation, operation.also)
+    answers = dict(operation.response_schemas)
     if operation.response is not None:
-        described["responses"]["200"]["content"] = _json(operation.response)
-    elif operation.paths is paths.BATCH:
-        lines = [{"$ref": _REFERENCE.format(model=line.__name__)} for line in BATCH_LINES]
-        described["responses"]["200"]["content"] = {MEDIA_TYPE: {"schema": {"anyOf": lines}}}
+        answers[JSON] = _any_of([_reference(each.response) for each in of_kinds if each.response is not None])
+    described["responses"]["200"]["content"] = _content(answers)
+    error = _any_of([_reference(_ERROR_BODIES[each.dialect.name]) for each in of_kinds])
     for status in operation.errors:
-        described["responses"][str(status)]["content"] = _json(_ERROR_BODIES[operation.dialect.name])
+        described["responses"][str(status)]["content"] = _content({JSON: error})
 
 
-def _json(model: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
+def _request_schema(operation: Operation) -> dict[str, Any]:
+    assert operation.request is not None
+    own = _reference(operation.request)
+    if operation.also is None:
+        return own
+    # What makes a body one of the other kind: a state, or questions by id.
+    return {"anyOf": [{"allOf": [own, {"not": {"required": ["state"]}}]}, _request_schema(operation.also)]}
+
+
+def _form_of(request: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "The part `request` holds the JSON, every other part an image.",
+        "required": ["request"],
+        "properties": {"request": request},
+        "additionalProperties": {"type": "string", "format": "binary"},
+    }
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _content(schemas: dict[str, Any]) -> dict[str, Any]:
+    return {media_type: {"schema": schema} for media_type, schema in schemas.items()}

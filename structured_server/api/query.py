@@ -34,6 +34,10 @@ class Asked(Protocol):
     def seed(self) -> int:
         """What moves the noise."""
 
+    @property
+    def long_state(self) -> LongState:
+        """What is done with a state that does not fit."""
+
     def schema_of_questions(self) -> Schema:
         """Return the questions as the core knows them.
 
@@ -64,7 +68,6 @@ def query_of(
     images: tuple[Image, ...] = (),
     *,
     options: ReadOptions | None = None,
-    long_state: LongState = "reject",
     other_models: Sequence[str] = (),
 ) -> Query:
     """Return what is to be decided about a state.
@@ -91,7 +94,7 @@ def query_of(
         seed=asked.seed,
         deadline_s=deadline_ms / 1000,
         images=images,
-        long_state=long_state,
+        long_state=asked.long_state,
     )
 
 

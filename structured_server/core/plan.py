@@ -15,8 +15,9 @@ from structured_server.core.questions import Question, Schema
 from structured_server.core.reads import SlotFill
 from structured_server.core.template import Keys, TemplateStyle, choose_keys
 from structured_server.core.tokens import Tokenizer
-from structured_server.errors import InvalidQuestion
+from structured_server.errors import InvalidQuestion, InvalidRequest
 
+MAX_IN_SEQUENCE = 64  # planning looks at all that stands before each canvas, each time
 OPEN_CANVASES = 16  # of a bundle's, the latest: the others are taken for full
 
 Isolate = Literal["none", "noul", "all", "auto"]
@@ -110,12 +111,21 @@ class Compiler:
 
         Raises:
             InvalidQuestion: a question fits no canvas even alone, or needs more labels than there are.
-            InvalidRequest: the ids cannot name the questions as asked.
+            InvalidRequest: too many are to be read in sequence, or the ids cannot name the questions as asked.
         """
-        plan = self._plan(schema)
         if not self.options.sequential:
-            return plan
-        return replace(self._plan(_in_sequence(plan)), schema=schema)
+            return self._plan(schema)
+        if len(schema) > MAX_IN_SEQUENCE:
+            raise InvalidRequest(
+                f"may be asked for up to {MAX_IN_SEQUENCE} questions, got {len(schema)}.",
+                path=("sequential",),
+            )
+        plan = self._plan(schema)
+        while True:
+            plan = self._plan(_in_sequence(plan))
+            # Behind answers a group may take a token more, and come apart: then its parts take turns too.
+            if all(len(stage) == 1 for stage in plan.stages):
+                return replace(plan, schema=schema)
 
     def _plan(self, schema: Schema) -> Plan:
         isolate = _settled(self.options.isolate, schema)

@@ -17,7 +17,7 @@ from structured_server.errors import InvalidRequest, MalformedBody, StructuredSe
 from structured_server.wire.decide_request import Asking
 from structured_server.wire.decide_response import DecideResponse, ErrorDetail
 from structured_server.wire.error_bodies import decide_error
-from structured_server.wire.fields import MAX_DEADLINE_MS, State, text_of_state
+from structured_server.wire.fields import Deadline, State, text_of_state
 from structured_server.wire.validation import caller_error
 
 MAX_ITEMS = 1000
@@ -41,10 +41,8 @@ class ItemIn(BaseModel):
 class BatchHeadIn(Asking):
     """What the items of a batch have in common: the first line of a request in lines."""
 
-    deadline_ms: int | None = Field(
+    deadline_ms: Deadline | None = Field(
         None,
-        ge=1,
-        le=MAX_DEADLINE_MS,
         description="Answer or fail each item within this time, from its turn on. Default 8000.",
     )
 

@@ -113,7 +113,8 @@ def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
     }
 
 
-def _reason(reason: Reason) -> dict[str, Any]:
+def reason_of(reason: Reason) -> dict[str, Any]:
+    """Return why a question was not decided, in the shape of `ReasonOut`."""
     body: dict[str, Any] = {"code": reason.code, "value": reason.value, "limit": reason.limit}
     return body if reason.question is None else body | {"question": reason.question}
 
@@ -124,7 +125,7 @@ def _answer(answer: Answer | Skipped) -> dict[str, Any]:
             "type": answer.question.kind,
             "status": answer.status,
             "answer": None,
-            "reasons": [_reason(answer.reason)],
+            "reasons": [reason_of(answer.reason)],
         }
     question, reading = answer.question, answer.distribution
     decided = not answer.reasons
@@ -148,7 +149,7 @@ def _answer(answer: Answer | Skipped) -> dict[str, Any]:
         body["choice"] = chosen
         body["confidence"] = choice_confidence(reading.probabilities)
     if answer.reasons:
-        body["reasons"] = [_reason(reason) for reason in answer.reasons]
+        body["reasons"] = [reason_of(reason) for reason in answer.reasons]
     body["probabilities"] = {
         option.key: p for option, p in zip(question.options, reading.probabilities, strict=True)
     }

@@ -21,14 +21,23 @@ from structured_server.core.state import LongState
 from structured_server.core.template import Keys, TemplateStyle
 from structured_server.errors import InvalidQuestion, InvalidRequest
 from structured_server.wire.fields import (
-    MAX_DEADLINE_MS,
+    ANSWERS,
+    LEVELS,
     MAX_IMAGES,
     MAX_STEPS,
     MAX_THOUGHT,
+    MOST_READS,
+    OPTION_NAMES,
+    QUESTION_IDS,
+    SAYS_WHAT_IS_ASKED,
+    WHOLE,
     AnswerWord,
+    Deadline,
+    Level,
     Samples,
     State,
     Text,
+    Whole,
     text_of,
     text_of_state,
     text_or_none,
@@ -36,7 +45,6 @@ from structured_server.wire.fields import (
 from structured_server.wire.images import image_of
 from structured_server.wire.validation import BY_TYPE, SAME
 
-MOST_READS = 4096
 HIGHEST_TEMPERATURE = 100.0
 
 Aliases = dict[str, str]
@@ -65,7 +73,7 @@ class _QuestionIn(_Strict):
         default_factory=list,
         description="Questions to answer first; the model sees their answers.",
     )
-    ask_if: dict[str, list[AnswerWord]] = Field(
+    ask_if: dict[str, Annotated[list[AnswerWord], Field(json_schema_extra=ANSWERS)]] = Field(
         default_factory=dict,
         description="Ask only where each of these questions, which are answered first, has such an answer.",
     )
@@ -82,6 +90,8 @@ class NoulCriteria(_Strict):
 class NoulIn(_QuestionIn):
     """A yes/no question."""
 
+    model_config = ConfigDict(json_schema_extra=SAYS_WHAT_IS_ASKED)
+
     type: Literal["noul", "binary", "bool"]
     criteria: NoulCriteria | None = None
     threshold: float = Field(0.5, ge=0, le=1, description="The answer is yes from this probability up.")
@@ -91,14 +101,18 @@ class ChoiceIn(_QuestionIn):
     """One of several options."""
 
     type: Literal["choice"]
-    criteria: dict[str, Text] = Field(description="Each option's name, with what it means or null.")
+    criteria: dict[str, Text] = Field(
+        description="Each option's name, with what it means or null.", json_schema_extra=OPTION_NAMES
+    )
 
 
 class ScoreIn(_QuestionIn):
     """A rubric of levels, from the lowest."""
 
     type: Literal["score"]
-    criteria: list[Text] = Field(description="The levels, from the lowest to the highest.")
+    criteria: list[Level] = Field(
+        description="The levels, from the lowest to the highest.", json_schema_extra=LEVELS
+    )
 
 
 QuestionIn = Annotated[NoulIn | ChoiceIn | ScoreIn, Field(discriminator="type")]
@@ -112,11 +126,16 @@ class ByTypeIn(_Strict):
     score: float | None = Field(None, ge=0)
 
 
+class TemperaturesIn(ByTypeIn):
+    """A temperature for each type of question; those left out keep the default."""
+
+    noul: float | None = Field(None, gt=0, le=HIGHEST_TEMPERATURE)
+    choice: float | None = Field(None, gt=0, le=HIGHEST_TEMPERATURE)
+    score: float | None = Field(None, gt=0, le=HIGHEST_TEMPERATURE)
+
+
 def _numbers(given: Any) -> str:
     return BY_TYPE if isinstance(given, dict | ByTypeIn) else SAME
-
-
-_ByType = Annotated[ByTypeIn, Tag(BY_TYPE)]
 
 
 class ReadIn(_Strict):
@@ -127,18 +146,23 @@ class ReadIn(_Strict):
         description="Draws to average; auto takes one, and three more where any question is uncertain.",
     )
     entropy_threshold: (
-        Annotated[Annotated[float, Field(ge=0), Tag(SAME)] | _ByType, Discriminator(_numbers)] | None
+        Annotated[
+            Annotated[float, Field(ge=0), Tag(SAME)] | Annotated[ByTypeIn, Tag(BY_TYPE)],
+            Discriminator(_numbers),
+        ]
+        | None
     ) = Field(
         None,
         description="For auto: the entropy in nats above which a question is uncertain; a number, or one by "
         "type. Default 0.1.",
     )
-    max_reads: int | None = Field(
-        None, ge=1, le=MOST_READS, description="Reads that this decision may take. Default 64, or one draw."
+    max_reads: Annotated[int, Field(ge=1, le=MOST_READS), WHOLE] | None = Field(
+        None, description="Reads that this decision may take. Default 64, or one draw."
     )
     temperature: (
         Annotated[
-            Annotated[float, Field(gt=0, le=HIGHEST_TEMPERATURE), Tag(SAME)] | _ByType,
+            Annotated[float, Field(gt=0, le=HIGHEST_TEMPERATURE), Tag(SAME)]
+            | Annotated[TemperaturesIn, Tag(BY_TYPE)],
             Discriminator(_numbers),
         ]
         | None
@@ -147,11 +171,11 @@ class ReadIn(_Strict):
         description="Divides log-probabilities before draws are averaged: a number, or one by type.",
     )
     rotate: bool = Field(False, description="List the options in another cyclic order in each further draw.")
-    steps: int = Field(1, ge=1, le=MAX_STEPS, description="Denoise steps of a read.")
+    steps: Whole = Field(1, ge=1, le=MAX_STEPS, description="Denoise steps of a read.")
     constrained: bool = Field(
         False, description="Let the engine normalise over the labels alone: quicker, but no label mass."
     )
-    think: int = Field(
+    think: Whole = Field(
         0, ge=0, le=MAX_THOUGHT, description="Tokens that the model may think before it is read."
     )
     long_state: LongState = Field(
@@ -162,7 +186,7 @@ class ReadIn(_Strict):
     layout: Layout = Field("schema_first", description="Questions before the state, or after it.")
     template: TemplateStyle = Field("json", description="The answer text that is seeded.")
     keys: Keys = Field("auto", description="How the answer text names questions.")
-    seed: int = Field(
+    seed: Whole = Field(
         0, description="Moves the noise. The same seed, state and questions give the same reads."
     )
 
@@ -176,17 +200,22 @@ Metadata = dict[
 class Asking(_Strict):
     """Typed questions, and how to read them."""
 
-    questions: dict[str, QuestionIn] = Field(min_length=1, description="The questions by id.")
+    questions: dict[str, QuestionIn] = Field(
+        min_length=1, description="The questions by id.", json_schema_extra=QUESTION_IDS
+    )
     model: str | None = Field(None, description="The served model's name; may be left out.")
     read: ReadIn = Field(ReadIn(), description="How to read.")
-    deadline_ms: int | None = Field(
-        None, ge=1, le=MAX_DEADLINE_MS, description="Answer or fail within this time. Default 8000."
-    )
+    deadline_ms: Deadline | None = Field(None, description="Answer or fail within this time. Default 8000.")
 
     @property
     def seed(self) -> int:
         """What moves the noise."""
         return self.read.seed
+
+    @property
+    def long_state(self) -> LongState:
+        """What is done with a state that does not fit."""
+        return self.read.long_state
 
     def schema_of_questions(self) -> Schema:
         """Return the questions as the core knows them.
@@ -212,23 +241,14 @@ class Asking(_Strict):
         )
 
     def read_policy(self, defaults: ReadPolicy) -> ReadPolicy:
-        """Return the request's policy over the server's.
-
-        Raises:
-            InvalidRequest: a temperature is 0, or too high.
-        """
+        """Return the request's policy over the server's."""
         read = self.read
-        temperatures = _by_type(read.temperature, defaults.temperatures)
-        if not 0 < temperatures.smallest <= temperatures.largest <= HIGHEST_TEMPERATURE:
-            raise InvalidRequest(
-                f"must be above 0 and at most {HIGHEST_TEMPERATURE:g}.", path=("read", "temperature")
-            )
         return replace(
             defaults,
             samples=read.samples,
             entropy_thresholds=_by_type(read.entropy_threshold, defaults.entropy_thresholds),
             max_reads=read.max_reads,
-            temperatures=temperatures,
+            temperatures=_by_type(read.temperature, defaults.temperatures),
         )
 
 

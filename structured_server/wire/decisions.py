@@ -11,17 +11,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StrictBool, StrictStr, Tag, ValidationError
-from pydantic_core import from_json
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError, from_json
 
 from structured_server.core.plan import ReadOptions
-from structured_server.core.questions import MAX_QUESTIONS, Choice, Noul, Question, Schema, Score
+from structured_server.core.questions import (
+    MAX_LEVELS,
+    MAX_OPTIONS,
+    MAX_QUESTIONS,
+    Choice,
+    Noul,
+    Question,
+    Schema,
+    Score,
+)
 from structured_server.core.reads import Image
 from structured_server.errors import InvalidQuestion, InvalidRequest, Path
 from structured_server.wire.extensions import Lenient, ReadingExtensions
-from structured_server.wire.fields import MAX_IMAGES, text_of_state
+from structured_server.wire.fields import MAX_IMAGES, SAID, SAYS_SOMETHING, text_of_state
 from structured_server.wire.images import data_url_image
-from structured_server.wire.validation import caller_error
+from structured_server.wire.validation import PARTS, TEXT, caller_error
 
 
 class TextPart(Lenient):
@@ -55,12 +72,28 @@ class RefusalPart(Lenient):
 Part = Annotated[TextPart | JsonPart | ImagePart | RefusalPart, Field(discriminator="type")]
 
 
+def _form(given: Any) -> str | None:
+    return TEXT if isinstance(given, str) else PARTS if isinstance(given, list) else None
+
+
+_TEXT_OR_PARTS = Discriminator(
+    _form, custom_error_type="form", custom_error_message="must be text or a list of objects"
+)
+Content = Annotated[Annotated[str, Tag(TEXT)] | Annotated[list[Part], Tag(PARTS)], _TEXT_OR_PARTS]
+
+
+def _value(given: Any) -> Any:
+    if isinstance(given, str | bool):
+        return given
+    raise PydanticCustomError("value", "must be text, true or false")
+
+
 class Message(Lenient):
     """A message of a conversation."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
+    content: Content
 
 
 class FunctionCall(Lenient):
@@ -83,30 +116,32 @@ class ToolOutput(Lenient):
     """What a tool said."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
-    output: str | list[Part]
+    output: Content
 
 
 def _item_type(given: Any) -> str:
     kind = given.get("type", "message") if isinstance(given, dict) else getattr(given, "type", "message")
-    return "tool_output" if kind in ("function_call_output", "custom_tool_call_output") else str(kind)
+    return "function_call_output" if kind == "custom_tool_call_output" else str(kind)
 
 
 Item = Annotated[
     Annotated[Message, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[CustomToolCall, Tag("custom_tool_call")]
-    | Annotated[ToolOutput, Tag("tool_output")],
+    | Annotated[ToolOutput, Tag("function_call_output")],
     Discriminator(_item_type),
 ]
 
 
 class _QuestionIn(Lenient):
     name: str | None = Field(None, description="Echoed with the answer.")
-    instructions: str | list[Part] = Field(description="What is asked.")
+    instructions: Content = Field(description="What is asked.")
 
 
 class PredicateQuestion(_QuestionIn):
     """A statement that may be true."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [{"properties": {"instructions": SAID}}]})
 
     type: Literal["predicate"]
 
@@ -114,7 +149,11 @@ class PredicateQuestion(_QuestionIn):
 class ChoiceOption(Lenient):
     """One of several options. Text and a boolean that reads the same are different values."""
 
-    value: StrictStr | StrictBool
+    value: Annotated[
+        str | bool,
+        PlainValidator(_value),
+        WithJsonSchema({"anyOf": [{"type": "string", "pattern": SAYS_SOMETHING}, {"type": "boolean"}]}),
+    ]
     description: str | None = None
 
 
@@ -122,13 +161,15 @@ class ChoiceQuestion(_QuestionIn):
     """One of several options."""
 
     type: Literal["choice"]
-    choices: list[ChoiceOption]
+    choices: list[ChoiceOption] = Field(
+        json_schema_extra={"minItems": 2, "maxItems": MAX_OPTIONS, "uniqueItems": True}
+    )
 
 
 class ScoreLevel(Lenient):
     """A level of a rubric."""
 
-    label: str
+    label: str = Field(json_schema_extra={"pattern": SAYS_SOMETHING})
     description: str | None = None
 
 
@@ -136,7 +177,10 @@ class ScoreQuestion(_QuestionIn):
     """A rubric of levels, from the lowest."""
 
     type: Literal["score"]
-    levels: list[ScoreLevel]
+    levels: list[ScoreLevel] = Field(
+        description="From the lowest to the highest.",
+        json_schema_extra={"minItems": 2, "maxItems": MAX_LEVELS, "uniqueItems": True},
+    )
 
 
 QuestionIn = Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")]
@@ -146,17 +190,20 @@ class DecisionsRequest(ReadingExtensions):
     """An input and typed questions about it."""
 
     model: str = Field(description="The served model's name.")
-    input: str | list[Item] = Field(description="Text, or the items of a conversation.")
+    input: Annotated[Annotated[str, Tag(TEXT)] | Annotated[list[Item], Tag(PARTS)], _TEXT_OR_PARTS] = Field(
+        description="Text, or the items of a conversation."
+    )
     questions: list[QuestionIn] = Field(min_length=1, max_length=MAX_QUESTIONS)
 
 
 class DecisionsQuery:
     """A request as the core knows it. Images are numbered in the order in which they stand."""
 
-    def __init__(self, asked: DecisionsRequest) -> None:
+    def __init__(self, asked: DecisionsRequest, beside: Sequence[Image] = ()) -> None:
         self.model = asked.model
         self.deadline_ms = asked.deadline_ms
         self.seed = asked.seed
+        self.long_state = asked.long_state
         self.read_policy = asked.read_policy
         self.questions = asked.questions
         self._asked = asked
@@ -165,9 +212,9 @@ class DecisionsQuery:
         self._schema = Schema(
             tuple((str(index), self._question(index, given)) for index, given in enumerate(asked.questions))
         )
-        if len(self._images) > MAX_IMAGES:
-            raise InvalidRequest(f"has {len(self._images)} images; {MAX_IMAGES} may be.", path=("input",))
-        self.pictures = tuple(self._images)
+        self.pictures = (*self._images, *beside)
+        if len(self.pictures) > MAX_IMAGES:
+            raise InvalidRequest(f"has {len(self.pictures)} images; {MAX_IMAGES} may be.", path=("input",))
 
     def state_text(self) -> str:
         """Return the input as the model is shown it: text as it is, a conversation as compact JSON.
@@ -210,7 +257,8 @@ class DecisionsQuery:
         if isinstance(content, str):
             return content
         shown = [self._shown_part(part, (*path, index)) for index, part in enumerate(content)]
-        return shown[0] if len(shown) == 1 else shown
+        alone = len(shown) == 1 and shown[0] is not None  # null by itself says nothing
+        return shown[0] if alone else shown
 
     def _shown_part(self, part: TextPart | JsonPart | ImagePart | RefusalPart, path: Path) -> Any:
         if isinstance(part, TextPart):
@@ -238,8 +286,8 @@ class DecisionsQuery:
             raise _placed(error, place, given) from None
 
 
-def parse(body: bytes) -> DecisionsQuery:
-    """Return the query that a body holds.
+def parse(body: bytes, beside: Sequence[Image] = ()) -> DecisionsQuery:
+    """Return the query that a body holds, with the images that came `beside` it.
 
     Raises:
         MalformedBody: it is not JSON.
@@ -249,7 +297,7 @@ def parse(body: bytes) -> DecisionsQuery:
         asked = DecisionsRequest.model_validate_json(body)
     except ValidationError as error:
         raise caller_error(error, DecisionsRequest) from None
-    return DecisionsQuery(asked)
+    return DecisionsQuery(asked, beside)
 
 
 def is_systemone(body: bytes) -> bool:
@@ -269,7 +317,9 @@ def _names(values: Sequence[str | bool]) -> Iterable[str]:
 
 
 def _level(level: ScoreLevel) -> str:
-    return f"{level.label}: {level.description}" if level.description else level.label
+    if level.description and level.label.strip():  # a blank label stays one, and is refused
+        return f"{level.label}: {level.description}"
+    return level.label
 
 
 def _placed(
@@ -278,4 +328,7 @@ def _placed(
     """Return an error of the core with the names that the fields have here."""
     own = {"criteria": "choices" if isinstance(given, ChoiceQuestion) else "levels"}
     path = tuple(own.get(str(part), part) for part in error.path)
-    return InvalidQuestion(error.predicate, path=(*place, *path), hint=error.hint)
+    if isinstance(given, PredicateQuestion):
+        return InvalidQuestion("must say something.", path=(*place, *path))
+    hint = error.hint and error.hint.replace("type noul", "type predicate")
+    return InvalidQuestion(error.predicate, path=(*place, *path), hint=hint)

@@ -151,8 +151,10 @@ def _usage(outcome: Outcome) -> dict[str, Any]:
     return {
         "input_tokens": counted["input_tokens"],
         "input_tokens_details": {
-            # Those of the further draws are beyond what is counted as input.
-            "cached_tokens": min(counted["cached_input_tokens"] or 0, counted["input_tokens"]),
+            # Of the same reads that count as input: the first of each group.
+            "cached_tokens": sum(
+                reading.reads[0].cached_tokens or 0 for reading in outcome.decision.readings
+            ),
             "cache_write_tokens": 0,
         },
         "output_tokens": counted["output_tokens"],

@@ -103,7 +103,7 @@ def systemone_error(error: StructuredServerError, _request_id: str) -> dict[str,
         message = error.predicate if error.path else error.message
         return {
             "detail": [
-                {"loc": ["body", *error.path], "msg": _with_hint(message, error.hint), "type": error.code}
+                {"loc": ["body", *_place(error)], "msg": _with_hint(message, error.hint), "type": error.code}
             ]
         }
     kind = nearest(error, SYSTEMONE_TYPES)
@@ -113,11 +113,13 @@ def systemone_error(error: StructuredServerError, _request_id: str) -> dict[str,
 
 def openai_error(error: StructuredServerError, _request_id: str) -> dict[str, Any]:
     """Return an error in OpenAI's envelope."""
+    param = ".".join(map(str, _place(error)))
+    message = f"{param} {error.predicate}" if param else error.message
     return {
         "error": {
-            "message": _with_hint(error.message, error.hint),
+            "message": _with_hint(message, error.hint),
             "type": nearest(error, OPENAI_TYPES),
-            "param": ".".join(map(str, error.path)) or None,
+            "param": param or None,
             "code": nearest(error, OPENAI_CODES) or error.code,
         }
     }
@@ -128,5 +130,11 @@ def nearest(error: StructuredServerError, table: dict[type[StructuredServerError
     return next((table[kind] for kind in type(error).__mro__ if kind in table), None)
 
 
+def _place(error: StructuredServerError) -> errors.Path:
+    """Return where a field is in formats that have no `read`: its options stand at the top there."""
+    return error.path[1:] if error.path[:1] == ("read",) else error.path
+
+
 def _with_hint(message: str, hint: str | None) -> str:
-    return f"{message} {hint}" if hint else message
+    """Return both as one text, with the names that read options have here."""
+    return f"{message} {hint.replace('read.', '')}" if hint else message

@@ -16,15 +16,21 @@ from structured_server.core.conditions import Conditions
 from structured_server.core.plan import Isolate, ReadOptions
 from structured_server.core.policy import MAX_DRAWS, ByType, ReadPolicy
 from structured_server.core.questions import Question, Schema, Score
+from structured_server.core.state import LongState
 from structured_server.errors import InvalidQuestion, InvalidRequest
 from structured_server.wire.fields import (
-    MAX_DEADLINE_MS,
+    ANSWERS,
     MAX_STEPS,
     MAX_THOUGHT,
+    MOST_READS,
+    WHOLE,
     AnswerWord,
+    Deadline,
     Samples,
     Text,
+    Whole,
     text_or_none,
+    whole,
 )
 
 FEWEST_ROWS = 8
@@ -37,6 +43,7 @@ class Lenient(BaseModel):
 
 
 def _seed(value: Any) -> int:
+    value = whole(value)
     if type(value) is int:
         return value
     raise PydanticCustomError("seed", "must be a whole number")
@@ -48,7 +55,7 @@ class Conditional(Lenient):
     depends_on: list[str] = Field(
         default_factory=list, description="Questions to answer first; the model sees their answers."
     )
-    ask_if: dict[str, list[AnswerWord]] = Field(
+    ask_if: dict[str, Annotated[list[AnswerWord], Field(json_schema_extra=ANSWERS)]] = Field(
         default_factory=dict,
         description="Ask only where each of these questions has such an answer: yes or no, an option's name, "
         "a level's text or index.",
@@ -57,22 +64,21 @@ class Conditional(Lenient):
 
 
 class ReadingExtensions(Lenient):
-    """How to read, in the names of vLLM's example server; and `isolate` and `deadline_ms`, which are ours."""
+    """How to read, in the names of vLLM's example server; and what is ours: see the fields."""
 
     samples: Samples = Field(
         "auto", description="Draws to average; auto takes one, and more where any question is uncertain."
     )
-    auto_max: int = Field(4, ge=1, le=MAX_DRAWS, description="For auto: draws at most.")
+    auto_max: Whole = Field(4, ge=1, le=MAX_DRAWS, description="For auto: draws at most.")
     auto_threshold: float | None = Field(
         None, ge=0, description="For auto: the entropy in nats above which a question is uncertain."
     )
-    steps: int = Field(1, ge=1, le=MAX_STEPS, description="Denoise steps of a read.")
-    think: int = Field(
+    steps: Whole = Field(1, ge=1, le=MAX_STEPS, description="Denoise steps of a read.")
+    think: Whole = Field(
         0, ge=0, le=MAX_THOUGHT, description="Tokens that the model may think before it is read."
     )
-    chunk_rows: int | None = Field(
+    chunk_rows: Annotated[int, Field(ge=FEWEST_ROWS), WHOLE] | None = Field(
         None,
-        ge=FEWEST_ROWS,
         description="Canvas positions that questions which are read together may take. Reads them together.",
     )
     sequential: bool = Field(
@@ -85,9 +91,11 @@ class ReadingExtensions(Lenient):
         None,
         description="Which questions are read apart from the others. Default: the server's, which is all.",
     )
-    deadline_ms: int | None = Field(
-        None, ge=1, le=MAX_DEADLINE_MS, description="Answer or fail within this time. Default 8000."
+    long_state: LongState = Field(
+        "reject",
+        description="A state that does not fit: refuse it, keep its head or its tail, or cut out its middle.",
     )
+    deadline_ms: Deadline | None = Field(None, description="Answer or fail within this time. Default 8000.")
 
     def read_options(self, defaults: ReadOptions) -> ReadOptions:
         """Return the request's options over the server's."""
@@ -109,7 +117,12 @@ class ReadingExtensions(Lenient):
         if self.auto_threshold is not None:
             thresholds = ByType.same(self.auto_threshold)
         return replace(
-            defaults, samples=self.samples, entropy_thresholds=thresholds, extra_draws=self.auto_max - 1
+            defaults,
+            samples=self.samples,
+            entropy_thresholds=thresholds,
+            extra_draws=self.auto_max - 1,
+            # Questions that are read apart soon come to more than the usual limit; no field here raises it.
+            max_reads=None if self.samples == "auto" else MOST_READS,
         )
 
 

@@ -5,9 +5,9 @@ What would be sampled token by token is dropped, grammars are refused, and so is
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-import orjson
 from pydantic_core import from_json
 
 from structured_server.errors import InvalidRequest, MalformedBody
@@ -43,11 +43,11 @@ DEADLY = ("echo", "prompt_logprobs")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the object that a body holds.
+    """Return the object that the body of a chat request holds. Of its fields, these have been checked.
 
     Raises:
         MalformedBody: it is not JSON.
-        InvalidRequest: it is no object.
+        InvalidRequest: it is no object, or has no messages, or names no model where it should.
     """
     try:
         given = from_json(body, allow_inf_nan=False)
@@ -55,6 +55,11 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise MalformedBody(f"the body is not JSON: {error}.") from None
     if not isinstance(given, dict):
         raise InvalidRequest("the body must be an object.")
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        raise InvalidRequest("must be a list of at least one message.", path=("messages",))
+    if not isinstance(given.get("model"), str | None):
+        raise InvalidRequest("must be a name.", path=("model",))
     return given
 
 
@@ -65,7 +70,9 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
         InvalidRequest: it asks for a grammar, or for what would end the engine.
     """
     for name in DEADLY:
-        if asked.get(name):
+        given = asked.get(name)
+        # With prompt_logprobs 0, or false, it still gives those of the prompt's own tokens, and ends.
+        if given or (name == "prompt_logprobs" and given is not None):
             raise InvalidRequest("is not served: it ends the engine.", path=(name,))
     for name in GRAMMARS:
         if asked.get(name) is not None:
@@ -79,10 +86,10 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
     sent = {name: value for name, value in asked.items() if name not in WITHOUT_EFFECT}
     # Said, because an engine takes another default from the model's own files and then refuses it.
     sent |= {"model": model, "temperature": 1.0}
-    try:
-        return orjson.dumps(sent)
-    except TypeError:
-        raise InvalidRequest("the body holds a number that is too large.") from None
+    try:  # not by orjson, which refuses integers beyond 64 bits
+        return json.dumps(sent, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        raise InvalidRequest("the body holds a number that JSON cannot carry.") from None
 
 
 def _no_grammar(name: str) -> InvalidRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,7 +17,7 @@ from structured_server.core.tokens import Tokenizer
 from structured_server.errors import InvalidRequest
 from structured_server.wire.decide_request import Asking
 from structured_server.wire.decide_response import WarningOut
-from structured_server.wire.fields import State, text_of_state
+from structured_server.wire.fields import WHOLE, State, text_of_state
 
 LONGEST_STATE = 10_000_000
 
@@ -28,8 +28,8 @@ class LintRequest(Asking):
     """Typed questions to look at before they are asked."""
 
     state: State | None = Field(None, description="A state, to count its tokens.")
-    longest_state_tokens: int | None = Field(
-        None, ge=0, le=LONGEST_STATE, description="Tokens of the longest state that will come."
+    longest_state_tokens: Annotated[int, Field(ge=0, le=LONGEST_STATE), WHOLE] | None = Field(
+        None, description="Tokens of the longest state that will come."
     )
     against: Asking | None = Field(
         None, description="Earlier questions, with how they were read: says what moves numbers since."

@@ -7,7 +7,7 @@ name, a score counts from 1, `confidence` is the top probability.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -15,12 +15,12 @@ import orjson
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from structured_server.core.answers import Answer, Skipped
+from structured_server.core.answers import Answer, Reason, Skipped
 from structured_server.core.plan import ReadOptions, located
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from structured_server.core.reads import Image
 from structured_server.driver import Outcome
-from structured_server.errors import InvalidQuestion, InvalidRequest, Path
+from structured_server.errors import CallerError, InvalidQuestion, InvalidRequest, Path
 from structured_server.wire.decide_rendering import particulars, usage_of
 from structured_server.wire.extensions import Conditional, Extensions, Lenient
 from structured_server.wire.fields import MAX_IMAGES, Text, text_or_none
@@ -77,9 +77,12 @@ class SchemaQuery:
 
     model = None  # that server answers to any name
 
-    def __init__(self, asked: SchemaMessage, state: str, pictures: tuple[Image, ...]) -> None:
+    def __init__(
+        self, asked: SchemaMessage, state: str, pictures: tuple[Image, ...], seed: int | None
+    ) -> None:
         self.deadline_ms = asked.deadline_ms
-        self.seed = asked.seed
+        self.seed = asked.seed if seed is None else seed
+        self.long_state = asked.long_state
         self.read_policy = asked.read_policy
         self.pictures = pictures
         self._asked = asked
@@ -95,7 +98,10 @@ class SchemaQuery:
         Raises:
             InvalidRequest: a question breaks one of its invariants.
         """
-        return self._asked.schema_of((each.id, _question(each), each) for each in self._asked.questions)
+        try:
+            return self._asked.schema_of((each.id, _question(each), each) for each in self._asked.questions)
+        except InvalidRequest as error:
+            raise _within_message(error) from None
 
     def read_options(self, defaults: ReadOptions) -> ReadOptions:
         """Return the request's options over the server's, read jointly as that server does."""
@@ -125,10 +131,12 @@ def schema_query(asked: dict[str, Any]) -> SchemaQuery | None:
     try:
         schema = SchemaMessage.model_validate_json(text or "")
     except ValidationError as error:
-        wrong = caller_error(error, SchemaMessage)
-        raise InvalidRequest(wrong.predicate, path=(*MESSAGES, *wrong.path), hint=wrong.hint) from None
-    content = user.get("content")
-    return SchemaQuery(schema, _text_of(content) or "", _pictures(content))
+        raise _within_message(caller_error(error, SchemaMessage)) from None
+    content, seed = user.get("content"), asked.get("seed")
+    # That server reads the seed of the chat request; the message's own stands in where there is none.
+    return SchemaQuery(
+        schema, _text_of(content) or "", _pictures(content), seed if type(seed) is int else None
+    )
 
 
 def render(
@@ -137,6 +145,7 @@ def render(
     """Return the body of a 200: a chat completion whose content is the answers."""
     decision = outcome.decision
     steps = decision.plan.options.steps
+    questions = dict(decision.plan.schema.questions)
     labels = {
         name: asked.labels
         for group in decision.plan.groups
@@ -150,7 +159,7 @@ def render(
                 [name for group in stage for name in group.identifiers] for stage in decision.plan.stages
             ],
             "skipped": {
-                name: {"because": each.reason.question, "was": each.reason.value, "wanted": each.reason.limit}
+                name: _why(each.reason, questions)
                 for name, each in decision.answers.items()
                 if isinstance(each, Skipped)
             },
@@ -188,6 +197,11 @@ def render(
     }
 
 
+def _within_message(error: CallerError) -> InvalidRequest:
+    """Return an error of a schema with its path counted from the request."""
+    return InvalidRequest(error.predicate, path=(*MESSAGES, *error.path), hint=error.hint)
+
+
 def _question(given: NoulListed | ChoiceListed | ScoreListed) -> Question:
     try:
         instructions = text_or_none(given.instructions, ("instructions",))
@@ -211,27 +225,43 @@ def _option(given: str | OptionListed, index: int) -> tuple[str, str | None]:
     return given.name, text_or_none(given.description, ("options", index, "description"))
 
 
+def _why(reason: Reason, questions: Mapping[str, Question]) -> dict[str, Any]:
+    """Say why a question was not asked, with answers in the words that the model is shown."""
+    assert reason.question is not None, "a question that was not asked waited for one"
+    words = {option.key: option.word for option in questions[reason.question].options}
+    was = None if reason.value is None else words[str(reason.value)]
+    wanted = reason.limit if isinstance(reason.limit, list) else []
+    return {"because": reason.question, "was": was, "wanted": [words[key] for key in wanted]}
+
+
 def _answer(answer: Answer | Skipped, labels: Sequence[str]) -> dict[str, Any] | None:
     if isinstance(answer, Skipped):
         return None
     question, reading = answer.question, answer.distribution
-    words = [option.word for option in question.options]
+    names = _names(question)
     body: dict[str, Any] = {
         "type": question.kind,
         "label": labels[reading.mode],
         "confidence": reading.top_probability,
-        "probabilities": dict(zip(words, reading.probabilities, strict=True)),
+        "probabilities": dict(zip(names, reading.probabilities, strict=True)),
     }
     if isinstance(question, Noul):
         body["noul"] = answer.headline
     elif isinstance(question, Score):
         body["score"] = answer.headline + 1
-        body["level"] = words[reading.mode]
+        body["level"] = names[reading.mode]
     else:
-        body["choice"] = question.options[reading.mode].key
+        body["choice"] = names[reading.mode]
     if answer.draws > 1:
         body |= {"stderr": answer.standard_error, "agreement": answer.agreement}
     return body
+
+
+def _names(question: Question) -> Sequence[str]:
+    """Return what the reply calls the options: a noul's yes and no, all else as the caller wrote it."""
+    if isinstance(question, Score):
+        return question.levels
+    return [option.key if isinstance(question, Choice) else option.word for option in question.options]
 
 
 def _text_of(content: Any) -> str | None:

@@ -5,20 +5,34 @@ Question ids never reach the model. Fields that are not known are ignored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic.config import JsonDict
 
 from structured_server.core.plan import ReadOptions, located
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from structured_server.core.reads import Image
 from structured_server.errors import InvalidQuestion, InvalidRequest, Path
 from structured_server.wire.extensions import Conditional, Extensions, Lenient
-from structured_server.wire.fields import MAX_IMAGES, State, Text, text_of, text_of_state, text_or_none
+from structured_server.wire.fields import (
+    LEVELS,
+    MAX_IMAGES,
+    OPTION_NAMES,
+    QUESTION_IDS,
+    SAYS_WHAT_IS_ASKED,
+    Level,
+    State,
+    Text,
+    text_of,
+    text_of_state,
+    text_or_none,
+)
 from structured_server.wire.images import base64_image, image_of
-from structured_server.wire.validation import caller_error
+from structured_server.wire.validation import OBJECT, TEXT, caller_error
 
 MODELS = ("jev-latest", "jev-preview", "jev-1.13.0", "jev-1.14.0")
 """Names by which its clients ask for its own models: accepted in place of the served one's."""
@@ -34,6 +48,8 @@ class SystemOneNoulCriteria(Lenient):
 class SystemOneNoul(Conditional):
     """A yes/no question."""
 
+    model_config = ConfigDict(json_schema_extra=SAYS_WHAT_IS_ASKED)
+
     type: Literal["noul"]
     instructions: Text = Field(None, description="What is asked.")
     criteria: SystemOneNoulCriteria | None = None
@@ -44,7 +60,9 @@ class SystemOneChoice(Conditional):
 
     type: Literal["choice"]
     instructions: Text = Field(None, description="What is asked.")
-    criteria: dict[str, Text] = Field(description="Each option's name, with what it means or null.")
+    criteria: dict[str, Text] = Field(
+        description="Each option's name, with what it means or null.", json_schema_extra=OPTION_NAMES
+    )
 
 
 class SystemOneScore(Conditional):
@@ -52,14 +70,22 @@ class SystemOneScore(Conditional):
 
     type: Literal["score"]
     instructions: Text = Field(None, description="What is asked.")
-    criteria: list[State] = Field(description="The levels, from the lowest to the highest.")
+    criteria: list[Level] = Field(
+        description="The levels, from the lowest to the highest.", json_schema_extra=LEVELS
+    )
 
 
 QuestionIn = Annotated[SystemOneNoul | SystemOneChoice | SystemOneScore, Field(discriminator="type")]
 
 
+def _given_as(field: str) -> JsonDict:
+    return {"required": [field], "properties": {field: {"type": "string"}}}
+
+
 class SystemOneAsset(Lenient):
-    """An image that stands in the place of its placeholder."""
+    """An image that stands in the place of its placeholder: in the request, or in a part beside it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_given_as("data_base64"), _given_as("part")]})
 
     type: Literal["image"]
     format: str | None = Field(None, description="Not believed: an image tells by itself what it is.")
@@ -74,18 +100,31 @@ class EncodedImage(Lenient):
     base64: str
 
 
+def _image_form(given: Any) -> str:
+    return OBJECT if isinstance(given, dict | EncodedImage) else TEXT
+
+
 class SystemOneRequest(Extensions):
     """A state and typed questions about it."""
 
     model: str = Field(description="The served model's name, or one of System One's own, such as jev-latest.")
     state: State = Field(description="What the questions are about: text or JSON.")
-    questions: dict[str, QuestionIn] = Field(min_length=1, description="The questions by id.")
-    assets: dict[str, SystemOneAsset] = Field(
-        default_factory=dict, description="Images by placeholder: a text that stands where each belongs."
+    questions: dict[str, QuestionIn] = Field(
+        min_length=1, description="The questions by id.", json_schema_extra=QUESTION_IDS
     )
-    images: list[str | EncodedImage] = Field(
+    assets: dict[str, SystemOneAsset] = Field(
+        default_factory=dict,
+        description="Images by placeholder: a text that stands where each belongs.",
+        json_schema_extra={"maxProperties": MAX_IMAGES},
+    )
+    images: list[
+        Annotated[
+            Annotated[str, Tag(TEXT)] | Annotated[EncodedImage, Tag(OBJECT)], Discriminator(_image_form)
+        ]
+    ] = Field(
         default_factory=list,
         description="Images that belong to the state: data URLs, or objects with base64.",
+        json_schema_extra={"maxItems": MAX_IMAGES},
     )
 
 
@@ -100,10 +139,14 @@ class SystemOneQuery:
         self.model = asked.model
         self.deadline_ms = asked.deadline_ms
         self.seed = asked.seed
+        self.long_state = asked.long_state
         self.read_policy = asked.read_policy
         self._asked = asked
         self.pictures = _pictures(asked, parts)
         self._numbers = {placeholder: f"[image {n}]" for n, placeholder in enumerate(asked.assets, 1)}
+        # The longest first: one placeholder may begin with another.
+        longest_first = sorted(filter(None, self._numbers), key=len, reverse=True)
+        self._placeholders = re.compile("|".join(map(re.escape, longest_first)))
 
     def state_text(self) -> str:
         """Return the state as the model is shown it.
@@ -120,9 +163,10 @@ class SystemOneQuery:
             InvalidRequest: a question breaks one of its invariants; the path is the request's.
         """
         asked = self._asked
-        return asked.schema_of(
+        schema = asked.schema_of(
             (name, self._question(name, given), given) for name, given in asked.questions.items()
         )
+        return replace(schema, context=self._text(asked.instructions, ("instructions",)))
 
     def read_options(self, defaults: ReadOptions) -> ReadOptions:
         """Return the request's options over the server's: ids stay out of the prompt."""
@@ -160,7 +204,13 @@ class SystemOneQuery:
 
     def _shown(self, value: Any) -> Any:
         """Return a value with every placeholder in its texts replaced by its image's number."""
-        return _replaced(value, self._numbers) if self._numbers else value
+        if isinstance(value, str) and self._placeholders.pattern:
+            return self._placeholders.sub(lambda found: self._numbers[found[0]], value)
+        if isinstance(value, list):
+            return [self._shown(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self._shown(each) for key, each in value.items()}
+        return value
 
 
 def parse(body: bytes, parts: Sequence[tuple[str, Image]]) -> SystemOneQuery:
@@ -202,15 +252,3 @@ def _given(given: str | EncodedImage, index: int) -> Image:
     if isinstance(given, str):
         return image_of(given, index)
     return base64_image(given.base64, ("images", index, "base64"))
-
-
-def _replaced(value: Any, placeholders: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        for placeholder, number in placeholders.items():
-            value = value.replace(placeholder, number) if placeholder else value
-        return value
-    if isinstance(value, list):
-        return [_replaced(each, placeholders) for each in value]
-    if isinstance(value, dict):
-        return {key: _replaced(each, placeholders) for key, each in value.items()}
-    return value

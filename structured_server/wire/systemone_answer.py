@@ -14,12 +14,13 @@ from structured_server.core.answers import Answer, Skipped
 from structured_server.core.distribution import choice_confidence, score_confidence
 from structured_server.core.questions import Noul, Score
 from structured_server.driver import Outcome
-from structured_server.wire.decide_rendering import particulars, reading_of, usage_of
+from structured_server.wire.decide_rendering import particulars, reading_of, reason_of, usage_of
 from structured_server.wire.decide_response import (
     CalibrationOut,
     Noise,
     Provenance,
     Reading,
+    ReasonOut,
     Timings,
     WarningOut,
 )
@@ -87,13 +88,19 @@ class DecisionOut(_Out):
     timings_ms: Timings
 
 
+class SystemOneDecision(DecisionOut):
+    """How the answers came to be, and why there is none where there is none."""
+
+    skipped: dict[str, ReasonOut] = Field(description="By question: the answer that it waited for.")
+
+
 class SystemOneResponse(_Out):
     """One answer for each question; null for one that was not asked because of its `ask_if`."""
 
     model: str
     answers: dict[str, SystemOneNoulAnswer | SystemOneChoiceAnswer | SystemOneScoreAnswer | None]
     usage: SystemOneUsage
-    x_decision: DecisionOut
+    x_decision: SystemOneDecision
 
 
 def render(
@@ -106,9 +113,14 @@ def render(
         "model": model,
         "answers": {name: _answer(answer) for name, answer in decision.answers.items()},
         "usage": {"input_tokens": usage["input_tokens"], "output_tokens": usage["output_tokens"]},
-        "x_decision": particulars(
-            outcome, identifier=identifier, backend=backend, model_revision=model_revision
-        ),
+        "x_decision": {
+            **particulars(outcome, identifier=identifier, backend=backend, model_revision=model_revision),
+            "skipped": {
+                name: reason_of(answer.reason)
+                for name, answer in decision.answers.items()
+                if isinstance(answer, Skipped)
+            },
+        },
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,6 +18,9 @@ _MESSAGES = {
 
 # Name the two forms of a number: one for all types of questions, or one by type.
 SAME, BY_TYPE = "same", "by type"
+# Name the forms in which a field may come: as text or as a list of parts, as text or as an object.
+TEXT, PARTS, OBJECT = "as text", "as parts", "as an object"
+_FORMED = ("input", "content", "output", "instructions")
 
 # What pydantic's messages begin with; here the path stands in its place.
 _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) ")
@@ -24,7 +28,7 @@ _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) ")
 
 def caller_error(error: ValidationError, model: type[BaseModel]) -> CallerError:
     """Return the first thing that was wrong, with its path, and the field nearest to an unknown one."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
+    found = error.errors(include_url=False, include_input=False)
     first = found[0]
     if first["type"] == "json_invalid":
         return MalformedBody(f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}.")
@@ -38,11 +42,17 @@ def caller_error(error: ValidationError, model: type[BaseModel]) -> CallerError:
         hint = f"Did you mean {near[0]}?" if near else None
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         path = (*path, "type")
-        message = "must be noul (or binary, bool), choice or score."
+        message = _kinds(first["ctx"].get("expected_tags", "")) or "is required."
     if not path:
         message = f"the body {message}"
     kind = InvalidQuestion if path[:1] == ("questions",) and len(path) > 1 else InvalidRequest
     return kind(message, path=path, hint=hint)
+
+
+def _kinds(tags: str) -> str:
+    """Return what is said of a type that is none of these: pydantic lists them in quotes."""
+    *others, last = tags.replace("'", "").split(", ")
+    return f"must be {', '.join(others)} or {last}." if others else ""
 
 
 def _predicate(message: str) -> str:
@@ -50,7 +60,7 @@ def _predicate(message: str) -> str:
 
 
 def _request_path(location: tuple[int | str, ...]) -> Path:
-    """Drop what pydantic adds to a path: the question's type behind its id, the form of a number."""
+    """Drop what pydantic adds to a path: the type behind an id or a place in a list, the form of a field."""
     parts = list(location)
     start = 1 if parts[:1] == ["against"] else 0
     if parts[start : start + 1] == ["read"] and parts[start + 2 : start + 3] in ([SAME], [BY_TYPE]):
@@ -58,7 +68,15 @@ def _request_path(location: tuple[int | str, ...]) -> Path:
     behind_id = start + 2
     if parts[behind_id - 2 : behind_id - 1] == ["questions"] and len(parts) > behind_id:
         del parts[behind_id]
-    return tuple(parts)
+    return tuple(part for index, part in enumerate(parts) if not _is_added(parts, index))
+
+
+def _is_added(parts: Sequence[int | str], index: int) -> bool:
+    """Tell whether a part of a path names a form, or which kind of part stands in a list of them."""
+    before, before_that = (parts[index - back] if index >= back else None for back in (1, 2))
+    if parts[index] in (TEXT, PARTS, OBJECT):
+        return before in _FORMED or isinstance(before, int)
+    return isinstance(before, int) and before_that == PARTS
 
 
 def _fields_at(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:

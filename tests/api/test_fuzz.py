@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from structured_server.api.openapi import OPERATIONS
 from tests.api.conftest import serving
 from tests.golden.requests import REQUESTS
 
@@ -55,22 +56,58 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-async def _statuses(bodies: list[bytes]) -> list[int]:
+PATHS = tuple(each.paths[0] for each in OPERATIONS.values())
+
+
+async def _statuses(bodies: list[bytes], path: str = "/decide", **headers: str) -> list[int]:
     async with serving() as client:
-        return [(await client.post("/decide", content=body)).status_code for body in bodies]
+        return [(await client.post(path, content=body, headers=headers)).status_code for body in bodies]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.binary(max_size=200), min_size=5, max_size=20))
-def test_random_bytes_are_a_callers_mistake(bodies: list[bytes]) -> None:
-    assert {400} >= set(asyncio.run(_statuses(bodies))) - {422}
+def test_random_bytes_are_a_callers_mistake(path: str, bodies: list[bytes]) -> None:
+    assert {400, 422} >= set(asyncio.run(_statuses(bodies, path)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(JSON, min_size=5, max_size=20))
+def test_random_json_is_a_callers_mistake(path: str, bodies: list[Any]) -> None:
+    statuses = asyncio.run(_statuses([json.dumps(body).encode() for body in bodies], path))
+    assert {400, 422} >= set(statuses)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.binary(min_size=1, max_size=200), min_size=5, max_size=20))
+def test_random_bytes_that_say_to_be_compressed_are_a_callers_mistake(
+    encoding: str, bodies: list[bytes]
+) -> None:
+    starts = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
+    bodies += [starts[encoding] + body for body in bodies]
+    headers = {"Content-Encoding": encoding}
+    assert {400} >= set(asyncio.run(_statuses(bodies, "/decide", **headers))) - {413}
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(JSON, min_size=5, max_size=20))
-def test_random_json_is_a_callers_mistake(bodies: list[Any]) -> None:
-    statuses = asyncio.run(_statuses([json.dumps(body).encode() for body in bodies]))
-    assert {400, 422} >= set(statuses)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(
+                (b"--x", b"\r\n", b"--", b'Content-Disposition: form-data; name="request"', b"{}")
+            )
+            | st.sampled_from((b"\n", b"\r", b'; filename="a"', b"\xff", b"Content-Type: a", b": ")),
+            max_size=20,
+        ).map(b"".join),
+        min_size=5,
+        max_size=20,
+    )
+)
+def test_forms_put_together_at_random_are_a_callers_mistake(bodies: list[bytes]) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert {400, 422} >= set(asyncio.run(_statuses(bodies, "/v1/decide", **headers)))
 
 
 def _mutate(body: Any, random_: random.Random) -> Any:

@@ -99,3 +99,18 @@ async def test_what_is_no_request_with_images_is_refused(
 async def test_a_body_that_is_no_form_is_refused(client: httpx.AsyncClient, kind: str) -> None:
     reply = await client.post("/decide", content=ASKED.encode(), headers={"Content-Type": kind})
     assert 400 == reply.status_code
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 1000])
+async def test_a_form_that_breaks_off_is_refused_not_answered_without_its_last_image(
+    client: httpx.AsyncClient, cut: int
+) -> None:
+    """Nor does it leave a file open, which would be a warning here."""
+    request = client.build_request(
+        "POST", "/decide", files=[("request", (None, ASKED)), ("one", ("a.jpg", LARGE))]
+    )
+    body = (await request.aread())[: -cut - len(b"--\r\n")]
+    headers = {"Content-Type": request.headers["content-type"]}
+    reply = await client.post("/decide", content=body, headers=headers)
+    assert 400 == reply.status_code
+    assert "breaks off" in reply.json()["error"]["message"]

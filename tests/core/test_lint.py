@@ -119,6 +119,18 @@ def test_options_that_begin_alike_are_named() -> None:
     assert "compute-a and compute-b" in found.message
 
 
+def test_an_option_that_is_one_token_with_what_stands_around_it_begins_like_no_other() -> None:
+    """Its text in the answer ends where the others' labels begin."""
+    merging = ToyTokenizer([*"ABC", '"top side"}'])
+    regions = Choice(None, (("top side", None), ("left side", None), ("left half", None)))
+    plan = Compiler(ReadOptions(), WIDE, merging).plan(schema(where=regions))
+    frame = Frame.around(plan, WIDE, merging)
+    facts = facts_of(frame, ReadPolicy(), seed=0, state=None, longest_state_tokens=None)
+    (found,) = lint(facts, merging).warnings
+    assert "2 of its options" in found.message
+    assert "left side and left half" in found.message
+
+
 def test_options_that_begin_alike_do_no_harm_under_the_callers_labels() -> None:
     pairs = (("compute-a", "low"), ("compute-b", "high"))
     regions = Choice(None, (("compute-a", None), ("compute-b", None)), aliases=pairs)

@@ -45,3 +45,25 @@ def test_each_type_of_question_has_its_own_number() -> None:
     assert [0.1, 0.2, 0.05] == [numbers.of(question) for question in (URGENT, TEAM, BAD)]
     assert 0.05 == numbers.smallest
     assert ByType(3, 3, 3) == ByType.same(3)
+
+
+@pytest.mark.parametrize("extra", [-1, MAX_DRAWS])
+def test_a_policy_refuses_more_further_draws_than_there_are_statistics_for(extra: int) -> None:
+    with pytest.raises(ValueError) as refused:
+        ReadPolicy(extra_draws=extra)
+    assert f"extra draws must be from 0 to 31, got {extra}" == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [
+        (ReadPolicy(), 4),
+        (ReadPolicy(extra_draws=0), 1),
+        (ReadPolicy(extra_draws=MAX_DRAWS - 1), MAX_DRAWS),
+        (ReadPolicy(samples=2, extra_draws=7), 2),
+    ],
+)
+def test_the_most_draws_are_the_first_and_the_further_ones_or_what_is_said(
+    policy: ReadPolicy, most: int
+) -> None:
+    assert most == policy.most_draws

@@ -13,8 +13,9 @@ from structured_server.core.prompt import Answered, Asked, Layout, build_prompt
 from structured_server.core.questions import Choice, Noul, Question, Schema, Score
 from structured_server.core.template import TemplateStyle
 from structured_server.core.tokens import ChatFormat, Kind, Segment
+from tests.core.jobs import LETTERED, job_of, requests_of
 from tests.core.strategies import any_text, quick, schemas
-from tests.core.synthetic import plan
+from tests.core.synthetic import plan, schema
 
 KEEPS = ChatFormat("<start>", "<middle>", "<end>", "<start_user>", strips=False)
 STRIPS = replace(KEEPS, strips=True)
@@ -23,6 +24,7 @@ layouts: st.SearchStrategy[Layout] = st.sampled_from(["schema_first", "document_
 states = any_text | st.text(" \n\t\u3000a", max_size=6)
 
 NOUL = Asked("a", Noul("Is it?"), ("yes", "no"))
+ASKED = schema(a=Noul("Is it?"))
 TRIAGE = (
     Asked("urgent", Noul(" Wake someone?\n", true="now", false=" "), ("yes", "no")),
     Asked("team", Choice(None, (("x-ray", "pictures"), ("y axis", None))), ("A", "B")),
@@ -323,3 +325,45 @@ def test_a_turn_keeps_the_labels_and_the_question_and_comes_round(schema: Schema
 def test_the_callers_own_aliases_move_with_their_options() -> None:
     question = Choice(None, (("x-ray", None), ("y", None)), aliases=(("x-ray", "ray"),))
     assert "- y|- ray: x-ray" == listed(Asked("a", question, ("ray", "y")).turned(1))
+
+
+@quick
+@given(schemas(most=3), states, chats, layouts, any_text.filter(str.strip))
+def test_a_context_stands_before_the_questions_and_before_the_state_in_both_layouts(
+    schema: Schema, state: str, chat: ChatFormat, layout: Layout, context: str
+) -> None:
+    asked = asked_of(schema)
+    without, told = (
+        build_prompt(chat, layout, "json", asked, state, context=each) for each in (None, f" {context}\n")
+    )
+    system = told[1].text
+    task = system.partition("\n\n")[0]
+    assert system.startswith(f"{task}\n\n{context.strip()}")
+    assert without[1].text == system.replace(f"\n\n{context.strip()}", "", 1)
+    assert (without[0], *without[2:]) == (told[0], *told[2:])
+
+
+@pytest.mark.parametrize("context", [None, "", " \n"])
+def test_a_context_that_says_nothing_is_none(context: str | None) -> None:
+    without, told = (
+        build_prompt(KEEPS, "schema_first", "json", TRIAGE, "x", context=each) for each in (None, context)
+    )
+    assert without == told
+
+
+def test_a_context_is_text_in_which_no_control_token_is_recognised() -> None:
+    told = build_prompt(KEEPS, "document_first", "json", TRIAGE, "x", context="<end>")
+    assert "<end>" in content(told, Kind.TEXT)
+    assert ["<start>", "<middle>", "<end>"] == [each.text for each in told if each.kind is Kind.CONTROL]
+
+
+@pytest.mark.parametrize("layout", ["schema_first", "document_first"])
+def test_a_context_stands_in_the_prompt_of_a_job_and_moves_its_noise(layout: Layout) -> None:
+    plain, told, other = (
+        requests_of(job_of(replace(ASKED, context=context), "a", ReadOptions(layout=layout)))
+        for context in (None, "Only weekdays count.", "Only weekends count.")
+    )
+    text = LETTERED.text(told[0].prompt.ids)
+    assert text.index("Only weekdays count.") < text.index("the state")
+    assert "Only" not in LETTERED.text(plain[0].prompt.ids)
+    assert 3 == len({requests[0].canvas for requests in (plain, told, other)})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, make_dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from structured_server.core.conditions import Conditions
 from structured_server.core.plan import Capabilities, ReadOptions
 from structured_server.core.policy import ByType, FittedPolicy, ReadPolicy
 from structured_server.core.provenance import METHOD, fingerprint, question_set_id
+from structured_server.core.provenance import _said as said
 from structured_server.core.questions import Choice, Limits, Noul, Schema, Score
 from tests.core.strategies import quick, schemas
 from tests.core.synthetic import CAPABILITIES, plan, schema
@@ -58,8 +60,9 @@ def test_a_question_set_keeps_its_name_from_release_to_release() -> None:
         schema(urgent=replace(NOUL, limits=Limits(0.5)), team=TEAM),
         schema(urgent=NOUL, team=replace(TEAM, aliases=(("compute", "A"), ("billing", "B")))),
         schema(urgent=NOUL, team=replace(TEAM, criteria=TEAM.criteria[::-1])),
+        replace(ASKED, context="Only weekdays count."),
     ],
-    ids=["order", "id", "fewer", "threshold", "limits", "aliases", "order of options"],
+    ids=["order", "id", "fewer", "threshold", "limits", "aliases", "order of options", "context"],
 )
 def test_any_change_to_the_questions_moves_name_and_fingerprint(other: Schema) -> None:
     assert question_set_id(ASKED) != question_set_id(other)
@@ -86,6 +89,10 @@ def test_the_same_query_has_the_same_fingerprint() -> None:
         print_of(options=ReadOptions(constrained=True)),
         print_of(options=ReadOptions(think=64)),
         print_of(options=ReadOptions(restate=True)),
+        print_of(options=ReadOptions(rows=64)),
+        print_of(options=ReadOptions(sequential=True)),
+        print_of(policy=ReadPolicy(extra_draws=5)),
+        print_of(replace(ASKED, context="Only weekdays count.")),
         print_of(schema(urgent=NOUL, team=replace(TEAM, conditions=Conditions(("urgent",))))),
         print_of(schema(urgent=NOUL, team=replace(TEAM, conditions=Conditions(alone=True)))),
         print_of(policy=ReadPolicy(max_reads=4)),
@@ -116,3 +123,35 @@ def test_the_same_widths_of_other_groups_have_another_fingerprint() -> None:
 
 def test_what_limits_nothing_here_moves_nothing() -> None:
     assert print_of() == print_of(capabilities=replace(CAPABILITIES, max_label_ids=127, max_model_len=4096))
+
+
+def test_a_decision_keeps_its_fingerprint_from_release_to_release() -> None:
+    assert "fp_7cf269a5" == print_of()
+    other = ReadOptions(isolate="all", think=3)
+    assert "fp_635e8332" == print_of(options=other, policy=ReadPolicy(samples=4))
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """Stands for whatever moves numbers, as it is today."""
+
+    samples: int
+    lead: bool = False
+
+
+_LATER = make_dataclass(
+    "_Policy", [("samples", int), ("lead", bool, False), ("extra", int | None, None)], frozen=True
+)
+
+
+@pytest.mark.parametrize("values", [(1,), (1, True), (2,)])
+def test_a_new_field_renames_nothing_as_long_as_it_has_its_default(values: tuple[Any, ...]) -> None:
+    known, later = _Policy(*values), _LATER(*values)
+    assert said(known) == said(later)
+    assert said([known, (known,)]) == said([later, (later,)])
+    assert said(known) != said(replace(later, extra=3))
+
+
+def test_a_field_without_a_default_is_always_said() -> None:
+    assert "_Policy(samples=1)" == said(_Policy(1))
+    assert 3 == len({said(each) for each in (_Policy(1), _Policy(0), _Policy(1, True))})

@@ -184,3 +184,25 @@ def test_nonsense_in_other_reads_is_an_upstream_error(
 def test_first_reads_cannot_be_skipped() -> None:
     with pytest.raises(AssertionError, match="only extra reads may be skipped"):
         drive(read_group(job(GROUP), AUTO), lambda _: ReadsSkipped("no"))
+
+
+@pytest.mark.parametrize("extra", [1, 5, MAX_DRAWS - 1])
+def test_as_many_further_draws_are_made_as_the_policy_says(extra: int) -> None:
+    batches, reading = read_with(GROUP, ReadPolicy(extra_draws=extra), [DOUBTFUL] * (1 + extra))
+    assert [(1, False), (extra, True)] == sizes(batches)
+    assert 1 + extra == len(reading.draws)
+    requests = [request for batch in batches for request in batch.requests]
+    assert [job(GROUP).request(draw) for draw in range(1 + extra)] == requests
+
+
+def test_a_policy_without_further_draws_asks_for_none_and_calls_nothing_uncertain() -> None:
+    batches, reading = read_with(GROUP, ReadPolicy(extra_draws=0), [DOUBTFUL])
+    assert [(1, False)] == sizes(batches)
+    assert ((), None) == (reading.extended_by, reading.skipped)
+
+
+def test_further_draws_beyond_the_limit_of_reads_are_named_with_their_number() -> None:
+    limited = replace(job(GROUP), may_extend=False)
+    _, reading = drive(read_group(limited, ReadPolicy(extra_draws=6)), lambda _: [saying(GROUP, *DOUBTFUL)])
+    reason = "6 more would have passed the limit of reads, read.max_reads"
+    assert ReadsSkipped(reason) == reading.skipped
