@@ -111,7 +111,7 @@ class Compiler:
 
         Raises:
             InvalidQuestion: a question fits no canvas even alone, or needs more labels than there are.
-            InvalidRequest: too many are to be read in sequence, or the ids cannot name the questions as asked.
+            InvalidRequest: too many to read in sequence, or the ids cannot name the questions as asked.
         """
         if not self.options.sequential:
             return self._plan(schema)

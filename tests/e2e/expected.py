@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -15,6 +16,7 @@ from structured_server.core.reading import Batch, GroupJob, GroupReading, Reply,
 from structured_server.core.reads import Prompt, Read, ReadRequest, Row
 from structured_server.core.stage import answers_of, open_stage
 from structured_server.core.tokens import Tokenizer
+from structured_server.driver import Query
 from structured_server.jobs import Frame, JobMaker, Matter
 from structured_server.wire.decide_request import DecideRequest
 from tests.engine.server import Oracle
@@ -47,17 +49,36 @@ def expected_answers(
     oracle: Oracle,
     ids_of: IdsOf = attrgetter("ids"),
 ) -> Answers:
-    """Return each question's answer. The oracle has no cap: all label ids are read at once."""
+    """Return each question's answer."""
+    return answers_to(query_of(request, draws), tokenizer, oracle, ids_of)
+
+
+def query_of(request: dict[str, Any], draws: int) -> Query:
+    """Return what a request of `POST /decide` asks for, with a number of draws."""
     asked = DecideRequest.model_validate_json(json.dumps(request))
-    options, images = asked.read_options(ReadOptions()), asked.pictures(())
-    if images:
+    return Query(
+        schema=asked.schema_of_questions(),
+        state=asked.state_text(),
+        options=asked.read_options(ReadOptions()),
+        policy=replace(asked.read_policy(ReadPolicy()), samples=draws),
+        seed=asked.seed,
+        deadline_s=math.inf,
+        images=asked.pictures(()),
+    )
+
+
+def answers_to(
+    query: Query, tokenizer: Tokenizer, oracle: Oracle, ids_of: IdsOf = attrgetter("ids")
+) -> Answers:
+    """Return each question's answer. The oracle has no cap: all label ids are read at once."""
+    options, policy = query.options, query.policy
+    if query.images:
         options = replace(options, scaffold="canvas", restate=True)
     compiler = Compiler(options, CAPABILITIES, tokenizer)
-    plan = compiler.plan(asked.schema_of_questions())
+    plan = compiler.plan(query.schema)
     maker = JobMaker(
-        Frame.around(plan, CAPABILITIES, tokenizer), Matter(asked.state_text(), images, asked.read.seed)
+        Frame.around(plan, CAPABILITIES, tokenizer), Matter(query.state, query.images, query.seed)
     )
-    policy = replace(asked.read_policy(ReadPolicy()), samples=draws)
     answers: dict[str, Answer | Skipped] = {}
     for stage in plan.stages:
         opened, skipped = open_stage(stage, answers, compiler)

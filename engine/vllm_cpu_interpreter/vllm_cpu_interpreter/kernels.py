@@ -64,12 +64,14 @@ def fill_logprob_token_ids(
     **launch: Any,
 ) -> None:
     """Write each row's columns: the sampled id, then the ids asked for or, where none were, the top k."""
-    rows = output_ids.shape[0]
+    rows, top = output_ids.shape[0], launch["NUM_TOPK"]
     output_ids[:, 0] = sampled_ids[:rows]
     output_mask[:, 0] = True
     for row, request in enumerate(request_of_row[:rows].tolist()):
         asked = int(asked_count[request])
-        ids = asked_ids[request, :asked] if asked else topk_ids[row, : launch["NUM_TOPK"]]
+        if not asked and not top:
+            continue  # plain generation beside reads; `topk_ids` is then another tensor, of fewer rows
+        ids = asked_ids[request, :asked] if asked else topk_ids[row, :top]
         output_ids[row, 1 : 1 + len(ids)] = ids
         output_mask[row, 1 : 1 + len(ids)] = True
 
