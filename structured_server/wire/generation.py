@@ -67,8 +67,9 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
     """Return the request as the engine takes it.
 
     Raises:
-        InvalidRequest: it asks for a grammar, or for what would end the engine.
+        InvalidRequest: it asks for a grammar, for what would end the engine, or for what lies at an address.
     """
+    _refuse_addresses(asked["messages"])
     for name in DEADLY:
         given = asked.get(name)
         # With prompt_logprobs 0, or false, it still gives those of the prompt's own tokens, and ends.
@@ -90,6 +91,21 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
         return json.dumps(sent, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
         raise InvalidRequest("the body holds a number that JSON cannot carry.") from None
+
+
+def _refuse_addresses(messages: list[Any]) -> None:
+    """Refuse media by address: an engine would fetch them, from wherever the sender says."""
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            for name, given in part.items() if isinstance(part, dict) else ():
+                url = given.get("url") if isinstance(given, dict) else given
+                if name.endswith("_url") and not (isinstance(url, str) and url.startswith("data:")):
+                    raise InvalidRequest(
+                        "must be a data URL.",
+                        path=("messages", index, "content", place, name),
+                        hint="Addresses are not fetched: send the data itself.",
+                    )
 
 
 def _no_grammar(name: str) -> InvalidRequest:

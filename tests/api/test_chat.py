@@ -267,6 +267,28 @@ async def test_grammars_and_what_ends_an_engine_are_refused(
     assert [] == backend.chats
 
 
+@pytest.mark.parametrize("name", ["image_url", "video_url", "audio_url"])
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1/", "https://a.example/x.png", "file:///etc/passwd", "", None, 5]
+)
+@pytest.mark.parametrize("nested", [True, False])
+async def test_nothing_is_fetched_from_an_address(
+    client: httpx.AsyncClient, backend: FakeBackend, name: str, url: object, nested: bool
+) -> None:
+    part = {"type": name, name: {"url": url} if nested else url}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "look"}, part]}]
+    error = (await client.post(CHAT, json={"messages": messages})).json()["error"]
+    assert f"messages.0.content.1.{name}" == error["param"]
+    assert [] == backend.chats
+
+
+async def test_data_urls_go_to_the_engine(client: httpx.AsyncClient, backend: FakeBackend) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    reply = await client.post(CHAT, json={"messages": [{"role": "user", "content": [part]}]})
+    assert 200 == reply.status_code
+    assert [part] == json.loads(backend.chats[0])["messages"][0]["content"]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -49,10 +49,10 @@ SCHEMA = schemathesis.openapi.from_dict(
 )
 SCHEMA.app = APP
 
-# Fields that refer to others of the same request, or hold what no pattern describes: images, and names
-# under which a question may not be known.
+# Fields that refer to others of the same request, or hold what no pattern describes: images, names under
+# which a question may not be known, times within which nobody can answer.
 BEYOND_SCHEMAS = frozenset(
-    {"aliases", "ask", "ask_if", "assets", "depends_on", "images", "keys", "max_reads"}
+    {"aliases", "ask", "ask_if", "assets", "deadline_ms", "depends_on", "images", "keys", "max_reads"}
 )
 
 # The refusals of options or levels that differ in nothing but white space around them, and of a statement
