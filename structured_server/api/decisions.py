@@ -8,11 +8,10 @@ from starlette.responses import Response
 from structured_server.api import systemone
 from structured_server.api.bodies import read_parts
 from structured_server.api.errors import SYSTEM_ONE, json_response
-from structured_server.api.query import about, outcome_of, query_of
+from structured_server.api.query import about, independent_query_of, outcome_of
 from structured_server.api.service import Service
 from structured_server.wire.decisions import is_systemone, parse
 from structured_server.wire.decisions_answer import render
-from structured_server.wire.systemone import MODELS
 
 
 async def decisions(request: Request, service: Service) -> Response:
@@ -27,13 +26,5 @@ async def decisions(request: Request, service: Service) -> Response:
         request.state.dialect = SYSTEM_ONE
         return await systemone.answer(received, request, service)
     asked = parse(received.json, received.images)
-    query = query_of(
-        asked,
-        service,
-        asked.state_text(),
-        asked.pictures,
-        options=service.independent_options,
-        other_models=MODELS,
-    )
-    outcome = await outcome_of(query, request, service)
+    outcome = await outcome_of(independent_query_of(asked, service), request, service)
     return json_response(render(outcome, asked.questions, **about(service)))

@@ -17,6 +17,7 @@ from structured_server.core.reads import Image
 from structured_server.core.state import LongState
 from structured_server.driver import Outcome, Query
 from structured_server.errors import UnknownModel
+from structured_server.wire.systemone import MODELS
 
 
 class Asked(Protocol):
@@ -95,6 +96,38 @@ def query_of(
         deadline_s=deadline_ms / 1000,
         images=images,
         long_state=asked.long_state,
+    )
+
+
+class Independent(Asked, Protocol):
+    """A request of a format whose clients were promised questions that do not move each other."""
+
+    @property
+    def pictures(self) -> tuple[Image, ...]:
+        """The images that belong to the state."""
+
+    def state_text(self) -> str:
+        """Return the state as the model is shown it.
+
+        Raises:
+            InvalidRequest: it cannot be shown.
+        """
+
+
+def independent_query_of(asked: Independent, service: Service) -> Query:
+    """Return what such a request asks. It may name System One's own models in place of the served one.
+
+    Raises:
+        UnknownModel: another model is asked for.
+        InvalidRequest: a question or a read option is wrong.
+    """
+    return query_of(
+        asked,
+        service,
+        asked.state_text(),
+        asked.pictures,
+        options=service.independent_options,
+        other_models=MODELS,
     )
 
 
