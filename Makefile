@@ -86,7 +86,7 @@ $(JAVASCRIPT)/.installed: tests/clients/javascript/package-lock.json
 	cd $(JAVASCRIPT) && npm ci --silent --ignore-scripts --no-audit --no-fund
 	touch $@
 
-# The embedded model, from texts to the package. Training takes most of an hour; the rest minutes.
+# The embedded model, from texts to the package. Training takes some three hours on two cores; the rest minutes.
 MODEL := models/triage
 MODEL_RUN := .engine/model
 MODEL_PYTHON := PYTHONPATH=. $(ENGINE)/bin/python
@@ -101,6 +101,10 @@ model-train: model-setup ## Train the embedded model: tokenizer, teacher, weight
 	$(MODEL_PYTHON) $(MODEL)/tokenizer.py $(MODEL_RUN)/tokenizer
 	$(MODEL_PYTHON) $(MODEL)/teach.py $(MODEL_RUN)
 	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
+	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
+	  --steps 3300 --stop 3300 --rate 0.5 --seed 1
+	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
+	  --steps 700 --stop 700 --rate 0.15 --seed 2 --plain
 	cp $(MODEL_RUN)/loss.png $(MODEL)/loss.png
 
 .PHONY: model-evaluate

@@ -70,13 +70,19 @@ class Texts:
         self._empty = [each for each in written if not each.has_cue]
         self._choose = choose
 
-    def draw(self, *, mild: bool) -> tuple[Example, float]:
+    def draw(self, *, mild: bool, plain: bool = False) -> tuple[Example, float]:
         """Return a text, and how much its own labels count beside the teacher's.
 
-        With `mild` fewer of them are put together from others, and more are shared by two teams.
+        With `mild` fewer of them are put together from others, and more are shared by two teams. With `plain`
+        all are single ones that mean what they are labelled with: a model that hedges on what is clear has
+        more entropy there than where two teams share a text.
         """
         choose = self._choose
         kind = choose.random()
+        if plain:
+            if kind < 0.10:
+                return self._varied(choose.choice(self._empty)), 0.9
+            return self._varied(choose.choice(self._shared if kind < 0.25 else self._telling)), 0.9
         if mild and 0.12 <= kind < 0.28:
             kind = 0.3 if kind < 0.18 else 1.0
         if kind < 0.10:
@@ -125,8 +131,10 @@ class Batches(IterableDataset[Batch]):
         seed: int,
         *,
         mild_after: int,
+        plain: bool = False,
     ) -> None:
-        """Make batches whose texts are varied only mildly after so many."""
+        """Make batches whose texts are varied only mildly after so many; with `plain` single ones only."""
+        self._plain = plain
         self._tokenizer, self._words, self._judge = tokenizer, words, judge
         self._left = mild_after
         self._choose = random.Random(seed)
@@ -178,7 +186,7 @@ class Batches(IterableDataset[Batch]):
     def _labelled(self, names: Sequence[str]) -> tuple[list[Example], Tensor]:
         """Draw texts whose targets are their labels mixed with the teacher's, and return its states too."""
         mild = self._left < 0
-        drawn = [self._texts.draw(mild=mild) for _ in range(BATCH)]
+        drawn = [self._texts.draw(mild=mild, plain=self._plain) for _ in range(BATCH)]
         changed = [self._words.change(example.text, self._choose, mild=mild) for example, _ in drawn]
         said, states = self._judge(changed)
         found = []

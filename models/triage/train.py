@@ -46,6 +46,7 @@ class Settings:
     stop: int  # step to end after
     rate: float  # the highest learning rate, as a share of a new model's
     seed: int
+    plain: bool = False  # single texts by their own labels, from the beginning
 
 
 def initialise(net: Net, embeddings: teacher.Vectors) -> None:
@@ -93,8 +94,10 @@ def train(settings: Settings, checkpoint: Path, out: Path, begun_from: Path | No
         net.load_state_dict(torch.load(begun_from, weights_only=True))
     judge = teacher.Teacher().eval()
     judge.load_state_dict(torch.load(out / "teacher.pt", weights_only=True))
-    mild_after = round(MILD_AFTER * settings.steps)
-    made = Batches(tokenizer, Words(tokenizer, start), judge, settings.seed, mild_after=mild_after)
+    mild_after = 0 if settings.plain else round(MILD_AFTER * settings.steps)
+    made = Batches(
+        tokenizer, Words(tokenizer, start), judge, settings.seed, mild_after=mild_after, plain=settings.plain
+    )
     batches = iter(DataLoader(made, batch_size=None, num_workers=1, prefetch_factor=8))
     head = torch.nn.Linear(net.shape.hidden, teacher.WIDTH)
     embedding = net.embed_tokens.weight
@@ -157,11 +160,12 @@ def main() -> None:
     parser.add_argument("--stop", type=int, default=4300, help="step to end after")
     parser.add_argument("--begin", type=Path, help="weights to begin from, such as net.pt of an earlier run")
     parser.add_argument("--rate", type=float, default=1.0, help="highest learning rate, times a new model's")
+    parser.add_argument("--plain", action="store_true", help="single texts only, by their own labels")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="more than one pays only on an idle machine")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    settings = Settings(arguments.steps, arguments.stop, arguments.rate, arguments.seed)
+    settings = Settings(arguments.steps, arguments.stop, arguments.rate, arguments.seed, arguments.plain)
     train(settings, arguments.checkpoint, arguments.out, arguments.begin)
 
 
