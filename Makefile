@@ -101,10 +101,14 @@ model-train: model-setup ## Train the embedded model: tokenizer, teacher, weight
 	$(MODEL_PYTHON) $(MODEL)/tokenizer.py $(MODEL_RUN)/tokenizer
 	$(MODEL_PYTHON) $(MODEL)/teach.py $(MODEL_RUN)
 	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
+	cp $(MODEL_RUN)/net.pt $(MODEL_RUN)/first.pt
 	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
 	  --steps 3300 --stop 3300 --rate 0.5 --seed 1
+	cp $(MODEL_RUN)/net.pt $(MODEL_RUN)/second.pt
 	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
 	  --steps 700 --stop 700 --rate 0.15 --seed 2 --plain
+	$(MODEL_PYTHON) $(MODEL)/average.py $(MODEL_RUN)/net.pt \
+	  $(MODEL_RUN)/first.pt=1 $(MODEL_RUN)/second.pt=2 $(MODEL_RUN)/net.pt=3
 	cp $(MODEL_RUN)/loss.png $(MODEL)/loss.png
 
 .PHONY: model-evaluate

@@ -247,7 +247,7 @@ def report(figures: Mapping[str, Any]) -> str:
     lines += [
         "",
         "ECE: five bins of equal mass, bootstrap interval of 95 %. The temperature is fitted on",
-        "validation texts; the server does not apply it. Entropies are normalised means.",
+        "validation texts; it is shipped, and applied to each draw. Entropies are normalised means.",
         "",
         "Entropy thresholds, chosen on validation: "
         + ", ".join(f"{name} **{value} nats**" for name, value in figures["entropy_thresholds"].items())
@@ -270,6 +270,9 @@ def describe(figures: Mapping[str, Any]) -> dict[str, Any]:
     nouls = [name for name, options in texts.OPTIONS.items() if options == texts.YES_NO]
     described: dict[str, Any] = {
         "name": "triage-demo",
+        "temperatures": {
+            _TYPES[name]: round(found["temperature"], 2) for name, found in figures["questions"].items()
+        },
         "entropy_thresholds": {
             _TYPES[name]: threshold for name, threshold in figures["entropy_thresholds"].items()
         },

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
 from structured_server.core.plan import Isolate, ReadOptions
-from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, ByType, ReadPolicy
+from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, UNTEMPERED, ByType, ReadPolicy
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
@@ -75,7 +75,7 @@ def build(settings: Settings) -> Service:
 def assemble(
     settings: Settings, tokenizer: Tokenizer, backend: Backend, demo: DemoModel | None = None
 ) -> Service:
-    """Put a server together. The demo model has a name, an entropy threshold and caveats of its own.
+    """Put a server together. The demo model has a name, thresholds, temperatures and caveats of its own.
 
     Raises:
         SettingsError: the settings ask for what this tokenizer does not have.
@@ -110,7 +110,11 @@ def assemble(
         readiness=ReadinessMonitor(backend, metrics),
         metrics=metrics,
         read_options=ReadOptions(scaffold=settings.scaffold, slot_fill=settings.slot_fill),
-        read_policy=ReadPolicy(entropy_thresholds=thresholds, lead=settings.lead_read),
+        read_policy=ReadPolicy(
+            entropy_thresholds=thresholds,
+            lead=settings.lead_read,
+            temperatures=demo.temperatures if demo else UNTEMPERED,
+        ),
     )
 
 

@@ -86,7 +86,7 @@ def test_read_options_come_from_the_file_and_flags_win(folder: Path) -> None:
 def test_the_packaged_model_is_the_default_and_flags_set_other_limits(folder: Path) -> None:
     file = str(folder / "wide.yaml")
     engine = reported(file).engine
-    assert (None, 4096, [16, 32, 48, 64]) == (engine.max_label_ids, engine.max_model_len, engine.widths)
+    assert (None, 6144, [16, 32, 48, 64]) == (engine.max_label_ids, engine.max_model_len, engine.widths)
     other = reported(file, "--max-label-ids", "12", "--max-model-len", "999", "--canvas", "32").engine
     assert (12, 999, [16, 32]) == (other.max_label_ids, other.max_model_len, other.widths)
     served = ("--tokenizer", str(PACKAGED))
@@ -106,7 +106,7 @@ def test_states_are_counted(folder: Path) -> None:
     assert report.tokens.state
     assert "502 spike" not in report.model_dump_json()
     assert f"the state has {report.tokens.state}" in run(file, "-f", str(state)).output
-    result = run(file, "--state-tokens", "4000")
+    result = run(file, "--state-tokens", "6000")
     assert 3 == result.exit_code
     assert "[state_too_long_for_engine]" in result.output
 

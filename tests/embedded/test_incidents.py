@@ -51,3 +51,8 @@ def test_a_clear_incident_is_decided_right(answers: dict[str, Any], incident: di
 def test_at_most_one_clear_incident_asks_for_more_draws(answers: dict[str, Any]) -> None:
     clear = [each["id"] for each in INCIDENTS if each["clear"]]
     assert sum(answers[identifier]["reading"]["extended"] for identifier in clear) <= 1
+
+
+def test_three_of_four_ambiguous_incidents_ask_for_more_draws(answers: dict[str, Any]) -> None:
+    ambiguous = [each["id"] for each in INCIDENTS if not each["clear"]]
+    assert sum(answers[identifier]["reading"]["extended"] for identifier in ambiguous) >= 3

@@ -1,4 +1,4 @@
-"""What the shipped model says of itself: its name, its entropy threshold, what it was taught to answer."""
+"""What the shipped model says of itself: name, thresholds, temperatures, what it was taught to answer."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class DemoModel:
     revision: str
     name: str
     entropy_thresholds: ByType
+    temperatures: ByType
     domain: Domain
     notice: str | None
 
@@ -78,6 +79,7 @@ class _Description(BaseModel):
 
     name: str
     entropy_thresholds: ByType
+    temperatures: ByType
     domain: Domain
     notice: str | None = None
 
@@ -97,4 +99,6 @@ def load_demo_model(folder: Path = PACKAGED) -> DemoModel:
         ) from None
     except ValidationError:
         raise SettingsError(f"{folder / _DESCRIPTION} does not describe a model.") from None
-    return DemoModel(folder, revision, said.name, said.entropy_thresholds, said.domain, said.notice)
+    return DemoModel(
+        folder, revision, said.name, said.entropy_thresholds, said.temperatures, said.domain, said.notice
+    )
