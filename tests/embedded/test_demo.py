@@ -53,7 +53,12 @@ def on_a_terminal() -> Iterator[OnATerminal]:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "structured_server", "demo", *arguments]
         process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
         os.close(theirs)
         started.append((process, ours))
@@ -64,6 +69,11 @@ def on_a_terminal() -> Iterator[OnATerminal]:
         process.terminate()
         process.wait(LIMIT_S)
         os.close(ours)
+
+
+def _hear_interrupts() -> None:
+    """Undo what the background jobs of a shell inherit: they ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def read_until(terminal: int, text: str) -> str:
