@@ -39,6 +39,9 @@ GRAMMARS = (
     "structural_tag",
     "structured_outputs",
 )
+REMOTE = ("ec_transfer_params", "kv_transfer_params")
+"""Where an engine is told addresses of other engines to fetch from."""
+
 DEADLY = ("echo", "prompt_logprobs")
 
 
@@ -84,7 +87,7 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
     choice = asked.get("tool_choice")
     if asked.get("tools") and (choice == "required" or isinstance(choice, dict)):
         raise _no_grammar("tool_choice")
-    sent = {name: value for name, value in asked.items() if name not in WITHOUT_EFFECT}
+    sent = {name: value for name, value in asked.items() if name not in (*WITHOUT_EFFECT, *REMOTE)}
     # Said, because an engine takes another default from the model's own files and then refuses it.
     sent |= {"model": model, "temperature": 1.0}
     try:  # not by orjson, which refuses integers beyond 64 bits

@@ -18,7 +18,7 @@ from structured_server.api.paths import CHAT as PATHS
 from structured_server.backends import Relayed
 from structured_server.backends.vllm import VllmBackend
 from structured_server.errors import UpstreamTimeout, UpstreamUnreachable
-from structured_server.wire.generation import GRAMMARS, WITHOUT_EFFECT
+from structured_server.wire.generation import GRAMMARS, REMOTE, WITHOUT_EFFECT
 from structured_server.wire.systemone import MODELS
 from tests.api.asking import CHAT
 from tests.api.conftest import WORDS, Start, serving
@@ -280,6 +280,15 @@ async def test_nothing_is_fetched_from_an_address(
     error = (await client.post(CHAT, json={"messages": messages})).json()["error"]
     assert f"messages.0.content.1.{name}" == error["param"]
     assert [] == backend.chats
+
+
+@pytest.mark.parametrize("name", REMOTE)
+async def test_no_engine_is_told_of_others(
+    client: httpx.AsyncClient, backend: FakeBackend, name: str
+) -> None:
+    reply = await client.post(CHAT, json=HELLO | {name: {"remote_host": "10.0.0.1"}})
+    assert 200 == reply.status_code
+    assert name not in json.loads(backend.chats[0])
 
 
 async def test_data_urls_go_to_the_engine(client: httpx.AsyncClient, backend: FakeBackend) -> None:
