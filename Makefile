@@ -86,7 +86,7 @@ $(JAVASCRIPT)/.installed: tests/clients/javascript/package-lock.json
 	cd $(JAVASCRIPT) && npm ci --silent --ignore-scripts --no-audit --no-fund
 	touch $@
 
-# The embedded model, from texts to the package. Training takes some three hours on two cores; the rest minutes.
+# The embedded model, from texts to the package. Training takes hours; the rest minutes.
 MODEL := models/triage
 MODEL_RUN := .engine/model
 MODEL_PYTHON := PYTHONPATH=. $(ENGINE)/bin/python
