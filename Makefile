@@ -24,6 +24,28 @@ test: check engine tokenizer javascript ## Run all checks and all tests, those o
 test-fast: install ## Run the tests that need no engine
 	$(PYTHON) -m pytest -m "not engine" -q
 
+# What the server does when everything around it misbehaves: docs/reliability.md. Each target starts its own
+# processes on loopback, ends by itself, and writes receipts.
+RECEIPTS := benchmarks/receipts
+
+.PHONY: chaos
+chaos: install ## Measure overload, upstream faults, and the death and return of an engine (5 minutes)
+	$(PYTHON) -m benchmarks.overload --out $(RECEIPTS)/overload.json
+	$(PYTHON) -m benchmarks.chaos --out $(RECEIPTS)/chaos.json
+	$(PYTHON) -m benchmarks.restart --out $(RECEIPTS)/restart.json
+
+.PHONY: chaos-engine
+chaos-engine: install engine ## The same death and return with the real vLLM server on CPU
+	$(PYTHON) -m benchmarks.restart --engine vllm --out $(RECEIPTS)/restart_vllm.json
+
+.PHONY: soak
+soak: install ## Measure ten minutes at half of the capacity, and 500 equal alerts at once
+	$(PYTHON) -m benchmarks.soak --out $(RECEIPTS)/soak.json
+
+.PHONY: hostile
+hostile: install ## Measure what refusing slow senders, huge bodies, bombs and deep JSON costs
+	$(PYTHON) -m benchmarks.hostile --out $(RECEIPTS)/hostile.json
+
 .PHONY: check
 check: install ## Run linters, types and import contracts
 	$(VENV)/bin/ruff format --check

@@ -1,112 +1,183 @@
 """Back-pressure as a value: no read happens without a permit.
 
 Permits are counted in canvas positions, which the engine's sampler memory grows with, and in reads. Those who
-wait stand in a bounded line in order of arrival; extra reads stand in a line of their own and get what first
-reads leave.
+wait stand in lines by rank: what somebody waits for goes before batches, first reads go before extra ones
+(`lines.py`). Who would wait longer than `max_wait_s` is refused at once, with the estimate.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from structured_server.errors import Overloaded
+from structured_server.lines import DEFAULT_LANE, NOTHING, Lane, Line, Rank, Weight
 
-RETRY_AFTER_S = 1
+__all__ = ["DEFAULT_LANE", "NOTHING", "Admission", "Lane", "Rank", "Weight"]
 
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """What a batch of reads takes from the engine."""
-
-    positions: int  # canvas tokens, over all its reads
-    reads: int
-
-
-@dataclass(slots=True)
-class _Waiter:
-    weight: Weight
-    granted: asyncio.Future[None]
+LEARNING = 0.1
+"""The weight of the latest permit in the moving average of how long permits are held."""
 
 
 class Admission:
-    """Hands out permits up to `capacity`; at most `max_waiting` batches stand in line."""
+    """Hands out permits up to `capacity`; at most `max_waiting` batches stand in line.
 
-    def __init__(self, capacity: Weight, *, max_waiting: int) -> None:
-        self.capacity = capacity
+    None of them for longer than `max_wait_s`, as far as that can be told beforehand: from how much stands
+    before it, and from how long permits have been held lately. `engine` is what one engine can do, which is
+    all there is until there are several.
+    """
+
+    def __init__(self, engine: Weight, *, max_waiting: int, max_wait_s: float = math.inf) -> None:
+        self.engine = engine
+        self.capacity = engine
         self.max_waiting = max_waiting
-        self._free = capacity
-        self._first: deque[_Waiter] = deque()
-        self._extra: deque[_Waiter] = deque()
+        self.max_wait_s = max_wait_s
+        self._free = engine
+        self._lines = {rank: Line() for rank in Rank}
+        self._held_s: float | None = None  # how long a permit is held, on average
+        self._written_with = NOTHING  # by permits for writing, which takes as long as it takes
 
     @property
     def in_use(self) -> Weight:
         """What the permits that are out now take together."""
-        return Weight(self.capacity.positions - self._free.positions, self.capacity.reads - self._free.reads)
+        return self.capacity - self._free
 
     @property
     def waiting(self) -> int:
         """How many batches stand in line."""
-        return len(self._first) + len(self._extra)
+        return sum(map(len, self._lines.values()))
 
-    @asynccontextmanager
-    async def permit(self, weight: Weight, *, extra: bool = False) -> AsyncIterator[None]:
-        """Hold a permit for the batch, waiting in line for it; cancelling leaves the line.
+    def resize(self, engines: int) -> None:
+        """Change what there is to that of so many engines, of one at least. Permits that are out stay out."""
+        capacity = self.engine * max(1, engines)
+        self._free += capacity - self.capacity
+        self.capacity = capacity
+        self._grant()
+
+    def estimated_wait_s(self, weight: Weight, *, extra: bool = False, lane: Lane = DEFAULT_LANE) -> float:
+        """Return how long such a batch would wait for the last of what it wants: 0 where it fits now.
+
+        What stands before it and what it lacks itself, in canvas positions or in reads, whichever is more,
+        over what there is for reads, times how long permits for reads have been held lately.
+        """
+        rank = lane.rank(extra=extra)
+        before = self._lines[rank].before(lane.key)
+        for each in Rank:
+            if each < rank:
+                before += self._lines[each].weight
+        lacking = before + weight - self._free
+        there_is = (self.capacity - self._written_with).at_least(self.engine.share)
+        return max(0.0, lacking.over(there_is)) * (self._held_s or 0.0)
+
+    def expect(self, weight: Weight, *, lane: Lane = DEFAULT_LANE, left_s: float = math.inf) -> None:
+        """Refuse a whole decision now whose first reads would wait too long for all of their permits.
+
+        That is longer than `max_wait_s`, or than what is `left_s` until its deadline. What is more than one
+        engine can do at once takes turns, each of which waits anew. On an idle server none of them waits, so
+        that nothing is too large to be served there.
 
         Raises:
-            Overloaded: the line is full.
+            Overloaded: they would.
         """
-        await self._acquire(weight, self._extra if extra else self._first)
+        turns = max(1, math.ceil(weight.over(self.engine)))
+        wait_s = turns * self.estimated_wait_s(weight.at_most(self.engine), lane=lane)
+        self._refuse_long_wait(weight, wait_s, left_s)
+
+    @asynccontextmanager
+    async def permit(
+        self,
+        weight: Weight,
+        *,
+        extra: bool = False,
+        lane: Lane = DEFAULT_LANE,
+        begun: bool = False,
+        writes: bool = False,
+    ) -> AsyncIterator[None]:
+        """Hold a permit for the batch, waiting in line for it; cancelling leaves the line.
+
+        The wait is not estimated for what has `begun`: what was done for it already would be lost. How long
+        the permit is held says nothing about others where the model `writes`.
+
+        Raises:
+            Overloaded: the line is full, or the wait would be too long.
+        """
+        await self._acquire(weight, extra, lane, begun)
+        now = asyncio.get_running_loop().time
+        since, written_with = now(), weight if writes else NOTHING
+        self._written_with += written_with
         try:
             yield
         finally:
+            self._written_with -= written_with
+            if not writes:
+                self._learn(now() - since)
             self._give_back(weight)
 
-    async def _acquire(self, weight: Weight, line: deque[_Waiter]) -> None:
-        assert self._covers(self.capacity, weight), "a batch must be cut to the capacity before it asks"
-        if not self._first and not line and self._covers(self._free, weight):
-            self._take(weight)
+    async def _acquire(self, weight: Weight, extra: bool, lane: Lane, begun: bool) -> None:
+        rank = lane.rank(extra=extra)
+        if self._fits(weight) and not any(line for at, line in self._lines.items() if at <= rank):
+            self._free -= weight
             return
+        wait_s = self.estimated_wait_s(weight, extra=extra, lane=lane)
         if self.waiting >= self.max_waiting:
             raise Overloaded(
                 f"{self.waiting} batches of reads are waiting already.",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=_retry_after_s(wait_s),
                 hint="Send the request again after a moment.",
+                reason="queue_full",
             )
-        waiter = _Waiter(weight, asyncio.get_running_loop().create_future())
-        line.append(waiter)
+        if not begun:
+            self._refuse_long_wait(weight, wait_s)
+        line = self._lines[rank]
+        waiter = line.join(weight, lane.key)
         try:
             await waiter.granted
         except asyncio.CancelledError:
-            if not waiter.granted.cancelled():
+            if waiter.granted.done() and not waiter.granted.cancelled():
                 self._give_back(weight)
-            elif waiter in line:
-                line.remove(waiter)
+            else:
+                line.leave(waiter)
                 self._grant()
             raise
 
+    def _refuse_long_wait(self, weight: Weight, wait_s: float, left_s: float = math.inf) -> None:
+        allowed_s = max(0.0, min(self.max_wait_s, left_s))
+        if wait_s > allowed_s:
+            raise Overloaded(
+                f"{weight.positions} canvas positions would wait for about {wait_s:.1f} s; "
+                f"{allowed_s:.1f} s are allowed.",
+                retry_after_s=_retry_after_s(wait_s),
+                hint="Send the request again after a moment, or take fewer samples.",
+                reason="long_wait",
+            )
+
+    def _learn(self, seconds: float) -> None:
+        known = self._held_s
+        self._held_s = seconds if known is None else known + LEARNING * (seconds - known)
+
     def _give_back(self, weight: Weight) -> None:
-        self._free = Weight(self._free.positions + weight.positions, self._free.reads + weight.reads)
+        self._free += weight
         self._grant()
 
-    def _take(self, weight: Weight) -> None:
-        self._free = Weight(self._free.positions - weight.positions, self._free.reads - weight.reads)
+    def _fits(self, weight: Weight) -> bool:
+        """Tell whether a batch may go in: there is room, or it would be alone and there never will be."""
+        return self._free.covers(weight) or self.in_use == NOTHING
 
     def _grant(self) -> None:
-        """Let in from the front of the line for as long as the next one fits."""
-        for line in (self._first, self._extra):
-            while line and self._covers(self._free, line[0].weight):
-                waiter = line.popleft()
+        """Let in from the front of the lines for as long as the next one fits."""
+        for line in self._lines.values():
+            while (wanted := line.head()) is not None and self._fits(wanted):
+                waiter = line.let_in()
                 if waiter.granted.cancelled():
                     continue  # its task has yet to run and see that it left
-                self._take(waiter.weight)
+                self._free -= waiter.weight
                 waiter.granted.set_result(None)
             if line:
                 return
 
-    @staticmethod
-    def _covers(available: Weight, wanted: Weight) -> bool:
-        return available.positions >= wanted.positions and available.reads >= wanted.reads
+
+def _retry_after_s(wait_s: float) -> int:
+    """Return when to come back: after half of the wait, since others come back too."""
+    return max(1, math.ceil(wait_s / 2))

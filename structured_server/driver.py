@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from structured_server.admission import Admission
+from structured_server.admission import DEFAULT_LANE, Admission, Lane, Rank
 from structured_server.backends import Backend, Relayed
 from structured_server.core.answers import Answer, DecisionWarning, Skipped
 from structured_server.core.decision import Decision, conclude
@@ -23,11 +23,12 @@ from structured_server.core.reads import Image, Thought
 from structured_server.core.stage import OpenGroup, answers_of, open_stage
 from structured_server.core.state import LongState
 from structured_server.core.tokens import Tokenizer
-from structured_server.errors import DeadlineExceeded, InvalidRequest
+from structured_server.course import Course
+from structured_server.errors import DeadlineExceeded, DrawsMissing, InvalidRequest
 from structured_server.jobs import Frame, JobMaker, Matter, extensions_allowed, refuse_unsupported
 from structured_server.metrics import Metrics
-from structured_server.parallel import together
-from structured_server.performer import Course, Performer
+from structured_server.parallel import in_a_thread, together
+from structured_server.performer import Performer
 from structured_server.sharing import Sharing
 
 PLANS_KEPT = 512
@@ -49,6 +50,8 @@ class Query:
     deadline_s: float
     images: tuple[Image, ...] = ()
     long_state: LongState = "reject"
+    require_draws: bool = False  # fail where draws that were wanted could not be made
+    cache_salt: str = ""  # apart from other salts: the engine's cached prefixes, and reads that are shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,13 @@ class Driver:
         self._fitted = fitted
         self._compile = lru_cache(maxsize=PLANS_KEPT)(self._compile_anew)
         self._sharing = Sharing[Outcome]()
+        self.asked = 0  # what callers have asked for so far
 
-    async def decide(self, query: Query) -> Outcome:
+    def use_policy(self, fitted: FittedPolicy | None) -> None:
+        """Apply another fitted policy from now on. Plans stay as they are: none of it is in them."""
+        self._fitted = fitted
+
+    async def decide(self, query: Query, lane: Lane = DEFAULT_LANE) -> Outcome:
         """Read what the query asks, stage by stage, and conclude. Equal queries in flight share their reads.
 
         Raises:
@@ -117,19 +125,27 @@ class Driver:
             UpstreamError: a first read failed.
         """
         begun = time.monotonic()
+        self.asked += not lane.idle
         deadline = asyncio.get_running_loop().time() + query.deadline_s
-        joins = self._sharing.has(query)
+        # What somebody waits for does not wait with a batch; a batch's items may go ahead with it.
+        first = (query, Rank.FIRST)
+        about = first if self._sharing.has(first) else (query, lane.rank(extra=False))
+        joins = self._sharing.has(about)
         try:
-            outcome, shared = await self._sharing.do(query, lambda: self._decide(query, deadline))
+            outcome, shared = await self._sharing.do(about, lambda: self._decide(query, deadline, lane))
         except DeadlineExceeded:
             if not joins or asyncio.get_running_loop().time() >= deadline:
                 raise
             # It was the deadline of the one who had begun earlier.
-            outcome, shared = await self._decide(query, deadline), False
-        self._metrics.observe(outcome.decision, shared=shared)
-        return replace(outcome, shared=shared, total_ms=1000 * (time.monotonic() - begun))
+            outcome, shared = await self._decide(query, deadline, lane), False
+        took = time.monotonic() - begun
+        if took > query.deadline_s:  # a busy loop hands outcomes over late, and its own clock stands still
+            raise _late(query)
+        if not lane.idle:
+            self._metrics.observe(outcome.decision, shared=shared)
+        return replace(outcome, shared=shared, total_ms=1000 * took)
 
-    def chat(self, body: bytes) -> AbstractAsyncContextManager[Relayed]:
+    def chat(self, body: bytes, lane: Lane = DEFAULT_LANE) -> AbstractAsyncContextManager[Relayed]:
         """Have the engine itself answer a chat request, as far as it takes any. Its reply is held open.
 
         Raises:
@@ -140,7 +156,8 @@ class Driver:
                 "the messages ask for text to be written, and this backend only reads.",
                 hint="Put typed questions into the system message, or serve with a vLLM server.",
             )
-        return self._performer.chat(body)
+        self.asked += 1
+        return self._performer.chat(body, lane)
 
     async def compiled(self, query: Query) -> Compiled:
         """Return a query's plan, from the cache or made now.
@@ -170,25 +187,26 @@ class Driver:
         """Return the fingerprint that such a decision's answer carries."""
         return self._fingerprint(compiled, policy, self._calibrated(compiled, policy)[1])
 
-    async def _decide(self, query: Query, deadline: float) -> Outcome:
-        course = self._performer.course(deadline)
+    async def _decide(self, query: Query, deadline: float, lane: Lane) -> Outcome:
+        course = self._performer.course(deadline, query.deadline_s, lane)
         try:
             async with asyncio.timeout_at(course.deadline):
-                return await self._decide_in_time(query, course)
+                outcome = await self._decide_in_time(query, course)
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"no answer within the deadline of {query.deadline_s * 1000:.0f} ms.",
-                hint="Raise deadline_ms, or send fewer requests at a time.",
-            ) from None
+            raise _late(query) from None
+        if asyncio.get_running_loop().time() > course.deadline:  # concluding took that long
+            raise _late(query)
+        return outcome
 
     async def _decide_in_time(self, query: Query, course: Course) -> Outcome:
         compiled = await self.compiled(query)
         policy, calibration = self._calibrated(compiled, query.policy)
         frame = compiled.frame
-        maker = JobMaker(frame, Matter(query.state, query.images, query.seed))
-        long = len(query.state) * len(frame.plan.groups) > LONG_STATE
-        fitting = await _off_the_loop(long, lambda: maker.cut(query.long_state))
         may_extend = extensions_allowed(frame, policy)
+        self._performer.expect(frame, policy, course)  # before anything is spent on it
+        whole = Matter(query.state, query.images, query.seed, query.cache_salt)
+        long = len(query.state) * len(frame.plan.groups) > LONG_STATE
+        fitting, before = await _off_the_loop(long, lambda: _cut(JobMaker(frame, whole), query.long_state))
         answers: dict[str, Answer | Skipped] = {}
         readings: list[GroupReading] = []
         for stage in frame.plan.stages:
@@ -211,10 +229,12 @@ class Driver:
             readings += found
             for reading in found:
                 answers.update(answers_of(reading))
+        if query.require_draws:
+            _require_draws(readings)
         decision = conclude(
             frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
         )
-        before, used = maker.state_tokens(), fitting.state_tokens()
+        used = fitting.state_tokens()
         warnings = (*self._caveats(query.schema), *_about_cut(before, used), *decision.warnings)
         return Outcome(
             decision=replace(decision, warnings=warnings),
@@ -223,7 +243,7 @@ class Driver:
             question_set=compiled.question_set,
             fingerprint=self._fingerprint(compiled, query.policy, calibration),
             queue_ms=1000 * course.queue,
-            engine_ms=1000 * course.engine,
+            engine_ms=1000 * course.engine_s,
             total_ms=0.0,
         )
 
@@ -263,9 +283,31 @@ class Driver:
         )
 
 
+def _late(query: Query) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"no answer within the deadline of {query.deadline_s * 1000:.0f} ms.",
+        hint="Raise deadline_ms, or send fewer requests at a time.",
+    )
+
+
+def _require_draws(readings: Sequence[GroupReading]) -> None:
+    for reading in readings:
+        # Draws that the limit of reads forbids would not come at another time either.
+        if reading.skipped is not None and reading.job.may_extend:
+            raise DrawsMissing(
+                f"draws that were wanted could not be made: {reading.skipped.reason}.",
+                hint="Send the request again after a moment, or leave read.require_draws out.",
+            )
+
+
+def _cut(maker: JobMaker, long_state: LongState) -> tuple[JobMaker, int]:
+    """Return a maker for what fits, and how many tokens there were: a million are not kept for longer."""
+    return maker.cut(long_state), maker.state_tokens()
+
+
 async def _off_the_loop(long: bool, work: Callable[[], T]) -> T:
     """Do the work, in a thread where it takes long enough for others to notice."""
-    return await asyncio.to_thread(work) if long else work()
+    return await in_a_thread(work) if long else work()
 
 
 def _about_cut(before: int, used: int) -> Sequence[DecisionWarning]:

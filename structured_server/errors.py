@@ -15,7 +15,10 @@
     │   └── WrongKey
     ├── Unavailable                    the same request may succeed later
     │   ├── Loading                    the engine is not ready yet, or no longer
-    │   ├── Overloaded                 no room in the queue
+    │   ├── Overloaded                 no room in the queue, or too long a wait
+    │   ├── RateLimited                the key's own limit
+    │   ├── IdentityUnchecked          who sends an identity token cannot be told now
+    │   ├── DrawsMissing               draws that the request insists on could not be made
     │   └── DeadlineExceeded
     ├── UpstreamError                  the engine failed; nothing was invented in its place
     │   ├── UpstreamUnreachable        no connection, or one that broke
@@ -31,6 +34,8 @@ of criteria.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 Path = tuple[str | int, ...]
 
@@ -142,9 +147,38 @@ class Loading(Unavailable):
 
 
 class Overloaded(Unavailable):
-    """There is no room in the queue."""
+    """There is no room in the queue, or the wait in it would be too long: `reason` says which."""
 
     code = "overloaded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        hint: str | None = None,
+        reason: Literal["queue_full", "long_wait"] = "queue_full",
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, hint=hint)
+        self.reason = reason
+
+
+class RateLimited(Unavailable):
+    """The key has made more requests than it may for now."""
+
+    code = "rate_limited"
+
+
+class IdentityUnchecked(Unavailable):
+    """What an identity token is checked with cannot be had."""
+
+    code = "identity_unchecked"
+
+
+class DrawsMissing(Unavailable):
+    """Draws that the request insists on could not be made."""
+
+    code = "draws_missing"
 
 
 class DeadlineExceeded(Unavailable):

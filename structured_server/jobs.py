@@ -18,6 +18,12 @@ from structured_server.errors import InvalidRequest, StateTooLong
 SLACK = 8
 """Tokens that a prompt may gain when its options are listed in another order, or answers are told."""
 
+FIRST_LOOK = 65_536
+"""Characters of a state whose beginning alone is looked at first: it may be too long already."""
+
+SEAM = 64
+"""Tokens that cutting a text in two may add."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matter:
@@ -26,6 +32,7 @@ class Matter:
     state: str
     images: tuple[Image, ...] = ()
     seed: int = 0
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +114,36 @@ class JobMaker:
             StateTooLong: it does not fit, and must not be cut.
         """
         frame, matter = self._frame, self._matter
+        if long_state == "reject" and self._begins_too_long():
+            raise self._too_long("far more tokens than fit", frame.room)
         tokens = self.state_tokens()
         if frame.room is None or tokens <= frame.room:
             return self
         if long_state == "reject":
-            raise StateTooLong(
-                f"has {tokens} tokens; {frame.room} fit beside these questions.",
-                path=("state",),
-                hint="Shorten the state, let read.long_state cut it, or start the engine with a "
-                f"--max-model-len above {frame.capabilities.max_model_len}.",
-            )
+            raise self._too_long(f"{tokens} tokens", frame.room)
 
         def count(state: str) -> int:
             return JobMaker(frame, replace(matter, state=state)).state_tokens()
 
         return JobMaker(frame, replace(matter, state=cut_state(matter.state, long_state, frame.room, count)))
+
+    def _begins_too_long(self) -> bool:
+        """Tell whether a beginning of the state passes what there is room for: the rest need not be read."""
+        room, state, length = self._frame.room, self._matter.state, FIRST_LOOK
+        while room is not None and length < len(state):
+            beginning = JobMaker(self._frame, replace(self._matter, state=state[:length]))
+            if beginning.state_tokens() > room + SEAM:
+                return True
+            length *= 4
+        return False
+
+    def _too_long(self, tokens: str, room: int | None) -> StateTooLong:
+        return StateTooLong(
+            f"has {tokens}; {room} fit beside these questions.",
+            path=("state",),
+            hint="Shorten the state, let read.long_state cut it, or start the engine with a "
+            f"--max-model-len above {self._frame.capabilities.max_model_len}.",
+        )
 
     def length(self, group: Group) -> int:
         """Return the tokens of a group's prompt and canvas, and of the longest thought that it may have."""
@@ -197,7 +219,7 @@ class JobMaker:
         ids = self._encoded.get(segments)
         if ids is None:
             ids = self._encoded[segments] = self._tokenizer.encode_prompt(segments)
-        return Prompt(ids, segments)
+        return Prompt(ids, segments, cache_salt=self._matter.cache_salt)
 
 
 def _refuse_options_for_wide_choices(plan: Plan, chunks: Sequence[Sequence[object]]) -> None:

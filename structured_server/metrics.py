@@ -1,6 +1,12 @@
-"""Prometheus metrics. Names start with `structured_server_`; no label value comes from a caller."""
+"""Prometheus metrics. Names start with `structured_server_`; no label value comes from a caller.
+
+Those of API keys are the names in the keys file.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,9 +19,14 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from structured_server.admission import Admission
+from structured_server.breaker import State
 from structured_server.core.answers import Skipped
 from structured_server.core.decision import Decision
 
+if TYPE_CHECKING:
+    from structured_server.backends.vllm.replica import Replica
+
+BREAKER_STATES: tuple[State, ...] = get_args(State)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 4, 8, 16)
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
@@ -88,24 +99,97 @@ class Metrics:
         self.upstream_errors = Counter(
             "structured_server_upstream_errors", "Failed reads.", ["kind"], registry=registry
         )
+        self.retries = Counter(
+            "structured_server_retries", "Attempts made again after a failure.", registry=registry
+        )
+        self.upstream_ready = Gauge(
+            "structured_server_upstream_ready",
+            "1 while this engine is ready.",
+            ["upstream"],
+            registry=registry,
+        )
+        self.upstream_breaker = Gauge(
+            "structured_server_upstream_breaker",
+            "1 for the state that this engine's circuit breaker is in.",
+            ["upstream", "state"],
+            registry=registry,
+        )
+        self.upstream_positions = Gauge(
+            "structured_server_upstream_positions",
+            "Canvas positions in flight at this engine.",
+            ["upstream"],
+            registry=registry,
+        )
         self.refused = Counter(
             "structured_server_refused", "Requests refused for now.", ["reason"], registry=registry
+        )
+        self.key_requests = Counter(
+            "structured_server_key_requests", "Requests let in, by API key.", ["key"], registry=registry
+        )
+        self.file_error = Gauge(
+            "structured_server_file_error",
+            "1 while the latest version of a watched file is wrong.",
+            ["file"],
+            registry=registry,
+        )
+        self.shed = Counter(
+            "structured_server_shed",
+            "Decisions and batches of reads that were refused a place in the queue.",
+            ["reason"],
+            registry=registry,
         )
         self.skipped_extra_reads = Counter(
             "structured_server_skipped_extra_reads", "Extra reads that did not come back.", registry=registry
         )
+        self.tasks = Gauge("structured_server_tasks", "Tasks on the event loop.", registry=registry)
+        self.tasks.set_function(_tasks)
         self.ready = Gauge("structured_server_ready", "1 while the engine is ready.", registry=registry)
         self.engine_losses = Counter(
             "structured_server_engine_losses", "Times that a ready engine was lost.", registry=registry
         )
 
+        self.canary_runs = Counter(
+            "structured_server_canary_runs",
+            "Decisions with known answers that were made while idle.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.canary_drifts = Counter(
+            "structured_server_canary_drifts",
+            "Such decisions whose probabilities were far from the last one's.",
+            registry=registry,
+        )
+        self._canary_right: Gauge | None = None
+
+    def canary_judged(self, right: bool) -> None:
+        """Say whether the latest decision with known answers was right. There is no metric before one."""
+        if self._canary_right is None:
+            self._canary_right = Gauge(
+                "structured_server_canary_right",
+                "1 while decisions with known answers come out right.",
+                registry=self.registry,
+            )
+        self._canary_right.set(right)
+
     def watch_admission(self, admission: Admission) -> None:
         """Read permits and queue from the admission whenever metrics are scraped."""
         self.permits.labels("positions").set_function(lambda: admission.in_use.positions)
         self.permits.labels("reads").set_function(lambda: admission.in_use.reads)
-        self.permit_capacity.labels("positions").set(admission.capacity.positions)
-        self.permit_capacity.labels("reads").set(admission.capacity.reads)
+        self.permit_capacity.labels("positions").set_function(lambda: admission.capacity.positions)
+        self.permit_capacity.labels("reads").set_function(lambda: admission.capacity.reads)
         self.waiting.set_function(lambda: admission.waiting)
+
+    def watch_replica(self, replica: Replica) -> None:
+        """Read how one of several engines stands whenever metrics are scraped."""
+        name = replica.name
+        self.upstream_ready.labels(name).set_function(lambda: replica.ready)
+        self.upstream_positions.labels(name).set_function(lambda: replica.load)
+        for state in BREAKER_STATES:
+            self._watch_breaker(replica, state)
+
+    def _watch_breaker(self, replica: Replica, state: State) -> None:
+        in_it = self.upstream_breaker.labels(replica.name, state)
+        in_it.set_function(lambda: replica.breaker.state == state)
 
     def observe(self, decision: Decision, *, shared: bool = False) -> None:
         """Count a decision and what its answers look like; one that shared its reads counts only as such."""
@@ -128,3 +212,10 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in the text format that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # no loop runs here
+        return 0

@@ -1,14 +1,23 @@
-"""Running coroutines at once, with one error instead of a group of them."""
+"""Running coroutines at once, with one error instead of a group of them, and long work in threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from structured_server.errors import StructuredServerError
 
 T = TypeVar("T")
+
+_LONG_WORK = ThreadPoolExecutor(2, thread_name_prefix="long-work")
+"""So few because of the memory: a text of a million tokens takes some 70 MB while it is tokenised."""
+
+
+async def in_a_thread(work: Callable[[], T]) -> T:
+    """Do work in a thread that would keep others waiting. Two are busy at most; the rest is done in turn."""
+    return await asyncio.get_running_loop().run_in_executor(_LONG_WORK, work)
 
 
 async def together(coroutines: Sequence[Coroutine[None, None, T]]) -> list[T]:

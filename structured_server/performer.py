@@ -3,61 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
 
-from structured_server.admission import Admission, Weight
-from structured_server.backends import Backend, Generation, Relayed
+from structured_server.admission import DEFAULT_LANE, NOTHING, Admission, Lane, Weight
+from structured_server.backends import Backend, Engine, Generation, Relayed
 from structured_server.core.policy import ReadPolicy
 from structured_server.core.reading import Batch, GroupJob, GroupReading, ReadsSkipped, Reply, read_group
 from structured_server.core.reads import Prompt, Read, ReadRequest
-from structured_server.errors import Overloaded, UpstreamError
+from structured_server.course import Course, Lap
+from structured_server.errors import Overloaded, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from structured_server.jobs import Frame
 from structured_server.metrics import Metrics
 from structured_server.parallel import together
 
+WORTH_A_RETRY = 0.4
+"""The share of the time to the deadline that must be left for something to be done again."""
 
-@dataclass(slots=True)
-class Lap:
-    """Seconds that one group spent waiting for permits, and waiting for the engine."""
+RETRY_S = 3.0
+PASSING = ("unreachable", "timeout", "failed", "protocol")
+"""Kinds of upstream errors that another attempt may not meet. Another engine may not refuse what one did."""
 
-    queue: float = 0.0
-    engine: float = 0.0
-    last_batch: float = 0.0
-
-
-@dataclass(slots=True)
-class Course:
-    """One decision on its way: its deadline on the loop's clock, and its legs, one after the other.
-
-    A leg holds the laps that are run at the same time. `own` bounds what the whole decision asks for at once
-    to what there is, so that on an idle server none is too large to be served.
-    """
-
-    deadline: float
-    own: Admission
-    legs: list[list[Lap]] = field(default_factory=list)
-
-    def leg(self) -> None:
-        """Begin what comes after all that was done so far."""
-        self.legs.append([])
-
-    def lap(self) -> Lap:
-        """Begin the lap of a group."""
-        lap = Lap()
-        self.legs[-1].append(lap)
-        return lap
-
-    @property
-    def queue(self) -> float:
-        """Seconds that it waited for permits: in each leg the lap that waited longest."""
-        return sum(max((lap.queue for lap in leg), default=0.0) for leg in self.legs)
-
-    @property
-    def engine(self) -> float:
-        """Seconds that it waited for the engine, likewise."""
-        return sum(max((lap.engine for lap in leg), default=0.0) for leg in self.legs)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +40,10 @@ class _Piece:
     engine: float
 
 
+class _GivenUp(UpstreamTimeout):
+    """An attempt was not waited for any longer."""
+
+
 class Performer:
     """Performs reads and generations with one backend."""
 
@@ -77,9 +52,26 @@ class Performer:
         self._admission = admission
         self._metrics = metrics
 
-    def course(self, deadline: float) -> Course:
-        """Begin a decision."""
-        return Course(deadline, Admission(self._admission.capacity, max_waiting=sys.maxsize))
+    def course(self, deadline: float, seconds: float, lane: Lane = DEFAULT_LANE) -> Course:
+        """Begin a decision that has so many seconds to its deadline."""
+        return Course(deadline, seconds, Admission(self._admission.engine, max_waiting=sys.maxsize), lane)
+
+    def expect(self, frame: Frame, policy: ReadPolicy, course: Course) -> None:
+        """Refuse a decision now whose first stage would wait too long for all of its permits.
+
+        Raises:
+            Overloaded: it would.
+        """
+        draws = 1 if policy.samples == "auto" or frame.plan.options.slot_fill == "mask" else policy.samples
+        weight = NOTHING
+        for group, chunks in zip(frame.plan.stages[0], frame.chunks, strict=False):  # which go on
+            reads = draws * len(chunks)
+            weight += Weight(reads * group.canvas.width, reads)
+        if frame.plan.options.think:
+            weight += self._weight_of_writing() * len(frame.plan.stages[0])
+        with self._counting():
+            left_s = course.deadline - asyncio.get_running_loop().time()
+            self._admission.expect(weight, lane=course.lane, left_s=left_s)
 
     async def read(self, job: GroupJob, policy: ReadPolicy, course: Course) -> GroupReading:
         """Drive one group's generator to its end.
@@ -113,24 +105,30 @@ class Performer:
             Overloaded: there is no room in the queue.
             UpstreamError: the engine failed.
         """
-        weight = Weight(self._backend.capabilities.widths[-1], 1)
-        async with self._permit(weight, course.own, course.lap(), extra=False):
-            written = await self._backend.generate(prompt, tokens, stop)
+        async with self._permit(self._weight_of_writing(), course, course.lap(), writes=True):
+            written = await self._attempt(
+                prompt, course, lambda engine: engine.generate(prompt, tokens, stop), bounded=False
+            )
         self._metrics.thoughts.inc()
         return written
 
     @asynccontextmanager
-    async def chat(self, body: bytes) -> AsyncIterator[Relayed]:
+    async def chat(self, body: bytes, lane: Lane = DEFAULT_LANE) -> AsyncIterator[Relayed]:
         """Have the engine answer a chat request. It holds a permit for as long as the reply is open.
 
         Raises:
             Overloaded: there is no room in the queue.
             UpstreamError: the engine failed.
         """
-        weight = Weight(self._backend.capabilities.widths[-1], 1)
-        own = Admission(self._admission.capacity, max_waiting=0)
-        async with self._permit(weight, own, Lap(), extra=False), self._backend.chat(body) as relayed:
+        course = self.course(math.inf, math.inf, lane)
+        async with (
+            self._permit(self._weight_of_writing(), course, Lap(), writes=True),
+            self._backend.chat(body) as relayed,
+        ):
             yield relayed
+
+    def _weight_of_writing(self) -> Weight:
+        return Weight(self._backend.capabilities.widths[-1], 1)
 
     async def _perform_if_possible(self, batch: Batch, course: Course, lap: Lap) -> Reply:
         """Perform extra reads, unless they fail or would miss the deadline."""
@@ -144,44 +142,121 @@ class Performer:
         except TimeoutError:
             return ReadsSkipped("more reads missed the deadline")
         except Overloaded:
-            return ReadsSkipped("the queue for more reads was full")
+            return ReadsSkipped("the queue for more reads was too long")
         except UpstreamError as error:
             return ReadsSkipped(f"more reads failed: {error.message.rstrip('.')}")
 
     async def _perform(self, batch: Batch, course: Course, lap: Lap) -> list[Read]:
-        """Perform a batch, cut into pieces that the capacity covers."""
-        pieces = _pieces(batch.requests, self._admission.capacity)
-        done = await together([self._perform_piece(piece, batch.extra, course.own) for piece in pieces])
+        """Perform a batch, cut into pieces that one engine can read at once."""
+        pieces = _pieces(batch.requests, self._admission.engine)
+        done = await together([self._perform_piece(piece, batch.extra, course) for piece in pieces])
         lap.queue += max(piece.queue for piece in done)
         lap.last_batch = max(piece.engine for piece in done)
         lap.engine += lap.last_batch
         return [read for piece in done for read in piece.reads]
 
-    async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, own: Admission) -> _Piece:
-        lap = Lap()
-        async with self._permit(_weight(piece), own, lap, extra=extra):
-            reads = await self._backend.read(piece)
+    async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, course: Course) -> _Piece:
+        lap, prompt = Lap(), piece[0].prompt
+        async with self._permit(_weight(piece), course, lap, extra=extra):
+            if extra:
+                reads = await self._engine(prompt, course).read(piece)
+            else:
+                reads = await self._attempt(prompt, course, lambda engine: engine.read(piece), bounded=True)
         kind = "extra" if extra else "first"
         self._metrics.reads.labels(kind).inc(len(piece))
         self._metrics.batch_seconds.labels(kind).observe(lap.engine)
         self._metrics.queue_seconds.observe(lap.queue)
         return _Piece(reads, lap.queue, lap.engine)
 
+    def _engine(self, prompt: Prompt, course: Course) -> Engine:
+        """Return the engine that a decision's reads go to: the same for all of them."""
+        if course.engine is None:
+            course.key = prompt.routing_key
+            course.engine = self._backend.route(course.key)
+        return course.engine
+
+    async def _attempt(
+        self, prompt: Prompt, course: Course, work: Callable[[Engine], Awaitable[T]], *, bounded: bool
+    ) -> T:
+        """Have an engine do the work, and once more where that failed early: elsewhere, if there is another.
+
+        Where there is, an engine that says nothing is not waited for until it is too late to ask the other,
+        unless the work is not to be `bounded`.
+        """
+        now = asyncio.get_running_loop().time
+        engine = self._engine(prompt, course)
+        needed = WORTH_A_RETRY * course.seconds
+        patience = course.deadline - needed - now()
+        alone = self._elsewhere(course, engine) is engine
+        try:
+            async with _bounded(engine, None if alone or not bounded or patience <= 0 else patience):
+                return await work(engine)
+        except UpstreamError as error:
+            left = course.deadline - now()
+            if left < needed and not isinstance(error, _GivenUp):  # which was in time, if only just
+                raise
+            other = course.engine  # another of its reads may have moved it already
+            if other is None or other is engine:
+                other = self._elsewhere(course, engine)
+            if error.kind not in PASSING and (error.kind != "rejected" or other is engine):
+                raise
+            course.engine = other
+            self._metrics.upstream_errors.labels(error.kind).inc()
+            self._metrics.retries.inc()
+        async with _bounded(other, RETRY_S if bounded and left > RETRY_S else None):
+            return await work(other)
+
+    def _elsewhere(self, course: Course, engine: Engine) -> Engine:
+        """Return another engine for the decision, or the same where there is no other."""
+        try:
+            return self._backend.route(course.key, avoid=engine)
+        except UpstreamUnreachable:
+            return engine
+
     @asynccontextmanager
-    async def _permit(self, weight: Weight, own: Admission, lap: Lap, *, extra: bool) -> AsyncIterator[None]:
+    async def _permit(
+        self, weight: Weight, course: Course, lap: Lap, *, extra: bool = False, writes: bool = False
+    ) -> AsyncIterator[None]:
         """Hold permits for the work inside, measure it, and count its failure."""
         loop = asyncio.get_running_loop()
-        try:
-            async with own.permit(weight):
+        begun = course.begun and not extra
+        with self._counting():
+            async with course.own.permit(weight):
                 asked = loop.time()
-                async with self._admission.permit(weight, extra=extra):
+                async with self._admission.permit(
+                    weight, extra=extra, lane=course.lane, begun=begun, writes=writes
+                ):
+                    course.begun = True
                     started = loop.time()
                     lap.queue += started - asked
                     yield
                     lap.engine += loop.time() - started
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what was shed, and what the engine failed at."""
+        try:
+            yield
+        except Overloaded as error:
+            self._metrics.shed.labels(error.reason).inc()
+            raise
         except UpstreamError as error:
             self._metrics.upstream_errors.labels(error.kind).inc()
             raise
+
+
+@asynccontextmanager
+async def _bounded(engine: Engine, seconds: float | None) -> AsyncIterator[None]:
+    """Bound the time of one attempt, and let the engine know where it took longer."""
+    if seconds is None:
+        yield
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        engine.given_up()
+        raise _GivenUp(f"the engine did not answer within {seconds:.1f} s.") from None
 
 
 def _weight(requests: Sequence[ReadRequest]) -> Weight:
@@ -189,6 +264,6 @@ def _weight(requests: Sequence[ReadRequest]) -> Weight:
 
 
 def _pieces(requests: Sequence[ReadRequest], capacity: Weight) -> list[Sequence[ReadRequest]]:
-    """Cut reads of one width into runs that fit the capacity."""
+    """Cut reads of one width into runs that fit what an engine can do."""
     size = max(1, min(capacity.reads, capacity.positions // requests[0].width))
     return [requests[start : start + size] for start in range(0, len(requests), size)]

@@ -38,12 +38,27 @@ class ReadinessMonitor:
         self._step = Step("starting", "the first check")
         self._since = time.monotonic()
         self._problem: str | None = None
+        self._lost_at: float | None = None
+        self.times_ready = 0
+        self._draining = False
 
     @property
     def now(self) -> Readiness:
         """The state of things."""
         seconds = time.monotonic() - self._since
-        return Readiness(self._ready, self._step.name, self._step.waits_for, seconds, self._problem)
+        ready = self._ready and not self._draining
+        return Readiness(ready, self._step.name, self._step.waits_for, seconds, self._problem)
+
+    @property
+    def lost_s(self) -> float:
+        """For how many seconds an engine that was ready has been lost: 0 while it is there, or never was."""
+        return 0.0 if self._lost_at is None else time.monotonic() - self._lost_at
+
+    def drain(self) -> None:
+        """Say from now on that the server is not ready, and go on with what it has accepted."""
+        self._draining = True
+        self._enter(Step("draining", "nothing: the server stops"), problem=None)
+        self._metrics.ready.set(0)
 
     def require(self) -> None:
         """Return if reads may be made.
@@ -68,6 +83,7 @@ class ReadinessMonitor:
                 lost = await self._watch()
                 self._metrics.engine_losses.inc()
                 self._ready = False
+                self._lost_at = time.monotonic()
                 self._metrics.ready.set(0)
                 self._enter(Step("engine", "the engine to come back"), problem=lost)
                 log.warning("engine lost: %s", lost)
@@ -103,11 +119,14 @@ class ReadinessMonitor:
 
     def _set_ready(self, step: Step) -> None:
         self._enter(step, problem=None)
-        self._ready = True
-        self._metrics.ready.set(1)
+        self._ready, self._lost_at = True, None
+        self.times_ready += 1
+        self._metrics.ready.set(0 if self._draining else 1)
         log.info("ready")
 
     def _enter(self, step: Step, *, problem: str | None) -> None:
+        if self._draining and step.name != "draining":
+            return
         if step.name != self._step.name:
             self._since = time.monotonic()
         self._step = step

@@ -45,7 +45,9 @@ class Settings:
         "What reads: a vLLM server, the demo model in this package, or transformers in this process. "
         "Default: vllm, if --upstream is given."
     )
-    upstream: str = _setting("Base URL of the vLLM server, with or without /v1.", "")
+    upstream: tuple[str, ...] | str = _setting(
+        "Base URL of the vLLM server, with or without /v1; of several, repeated or separated by commas.", ()
+    )
     model: str = _setting(
         "The model's name on that server (its --served-model-name); for transformers its folder or hub id.",
         "",
@@ -74,6 +76,9 @@ class Settings:
     scaffold: Scaffold = _setting(
         "Where the empty thought block stands; in the prompt canvases are narrower.", "prompt"
     )
+    health_path: str = _setting(
+        "Where the engine, or the router before it, says whether it is well: /readiness for smg.", "/health"
+    )
     slot_fill: SlotFill = _setting(
         "What fills answer slots; mask is for models that were trained with one.", "noise"
     )
@@ -93,16 +98,41 @@ class Settings:
     policy: str = _setting(
         "File with temperatures and entropy thresholds that were fitted for one question set.", ""
     )
+    drain_s: int = _setting("Seconds that requests in flight get when the server is told to stop.", 8)
+    dead_after_s: int = _setting(
+        "Seconds after which a lost engine makes /live fail, so that the platform starts both anew; 0 never.",
+        300,
+    )
     deadline_ms: int = _setting("Deadline of requests that name none.", 8000)
     read_timeout_ms: int = _setting("How long one read may take at the engine.", 30_000)
+    receive_timeout_ms: int = _setting("How long a request may take to come in, whole.", 30_000)
     max_positions: int = _setting(
         "Canvas positions in flight at once: bounds the engine's sampler memory.", 1024
     )
     max_reads: int = _setting("Reads in flight at once: the engine's --max-num-seqs.", 16)
-    max_waiting: int = _setting("Batches of reads that may wait before requests are refused.", 64)
+    max_waiting: int = _setting("Batches of reads that may wait before requests are refused.", 1024)
+    max_wait_ms: int = _setting("Estimated wait in the queue from which requests are refused at once.", 2000)
     max_body_bytes: int = _setting("Largest request body.", 4 * 1024 * 1024)
     api_key: tuple[str, ...] = _setting(
         "A key that callers must send as a bearer token; may be repeated.", ()
+    )
+    api_keys_file: str = _setting(
+        "File with names and SHA-256 digests of keys, and what each may; re-read when it changes.", ""
+    )
+    google_audience: str = _setting(
+        "Let in Google-signed identity tokens for this audience too, of those whom --google-caller names.", ""
+    )
+    google_caller: tuple[str, ...] = _setting(
+        "Who may come with an identity token: an e-mail address, @domain, or * for every account there is; "
+        "may be repeated.",
+        (),
+    )
+    canary_s: int = _setting(
+        "Seconds between decisions with known answers, made while there is nothing else to do; 0 makes none.",
+        60,
+    )
+    canary: str = _setting(
+        "File with such a request and, under expect, its right answers. Default: one about an incident.", ""
     )
     log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
 
@@ -116,12 +146,22 @@ class Settings:
             raise SettingsError(
                 "--prompt-transport chat needs --scaffold canvas: a chat prompt cannot end in one."
             )
+        if not self.health_path.startswith("/"):
+            raise SettingsError(f"--health-path must start with /, got {self.health_path!r}.")
+        self._settle_google()
         if self.max_positions < self.canvas:
             raise SettingsError(f"--max-positions must be at least --canvas ({self.canvas}).")
-        for name in ("deadline_ms", "read_timeout_ms", "max_reads", "max_body_bytes", "threads"):
+        for name in (
+            "deadline_ms",
+            "read_timeout_ms",
+            "receive_timeout_ms",
+            "max_reads",
+            "max_body_bytes",
+            "threads",
+        ):
             if getattr(self, name) < 1:
                 raise SettingsError(f"--{flag(name)} must be at least 1, got {getattr(self, name)}.")
-        for name in ("max_waiting", "entropy_threshold", "port"):
+        for name in ("max_waiting", "max_wait_ms", "entropy_threshold", "port", "canary_s"):
             value = getattr(self, name)
             if value is not None and not value >= 0:  # NaN is refused too
                 raise SettingsError(f"--{flag(name)} must not be negative, got {value}.")
@@ -133,16 +173,35 @@ class Settings:
         """The folder or hub id to load the tokenizer from."""
         return self.tokenizer or self.model
 
+    def _settle_google(self) -> None:
+        if bool(self.google_audience) != bool(self.google_caller):
+            # Anybody with a Google account can have a token made for any audience.
+            raise SettingsError(
+                "--google-audience and --google-caller need each other: say for whom tokens are made, and "
+                "whose are taken."
+            )
+        for caller in self.google_caller:
+            if caller != "*" and "@" not in caller:
+                raise SettingsError(
+                    f"--google-caller must be an e-mail address, @domain or *, got {caller!r}."
+                )
+
+    @property
+    def upstreams(self) -> tuple[str, ...]:
+        """The base URLs of all vLLM servers."""
+        given = (self.upstream,) if isinstance(self.upstream, str) else self.upstream or ()
+        return tuple(url.strip() for each in given for url in each.split(",") if url.strip())
+
     def _settle_backend(self) -> None:
         """Choose vllm where only an upstream is given, and refuse what does not belong to the backend."""
         if not self.backend:
-            if not self.upstream:
+            if not self.upstreams:
                 raise SettingsError(
                     "serve needs to know what reads: add --upstream URL for a vLLM server, or "
                     "--backend embedded for the demo model, or --backend transformers --model DIR."
                 )
             object.__setattr__(self, "backend", "vllm")
-        if self.backend != "vllm" and self.upstream:
+        if self.backend != "vllm" and self.upstreams:
             raise SettingsError(f"--upstream is not for --backend {self.backend}: leave one of them out.")
         if self.backend == "embedded":
             for name in ("model", "tokenizer"):
@@ -155,12 +214,19 @@ class Settings:
         elif self.backend == "transformers":
             if not self.model:
                 raise SettingsError("--backend transformers needs --model, the model's folder or hub id.")
-        elif not self.upstream:
+        elif not self.upstreams:
             raise SettingsError("--backend vllm needs --upstream URL, the address of the vLLM server.")
-        elif not self.upstream.startswith(("http://", "https://")):
-            raise SettingsError(f"--upstream must start with http:// or https://, got {self.upstream!r}.")
         elif not self.model:
             raise SettingsError("serve needs --model NAME, the engine's --served-model-name.")
+        else:
+            self._check_upstreams()
+
+    def _check_upstreams(self) -> None:
+        for url in self.upstreams:
+            if not url.startswith(("http://", "https://")):
+                raise SettingsError(f"--upstream must start with http:// or https://, got {url!r}.")
+        if len({url.rstrip("/").removesuffix("/v1") for url in self.upstreams}) < len(self.upstreams):
+            raise SettingsError("--upstream names the same server twice.")
 
 
 def flag(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from structured_server.backends import Generation, Relayed, Step
+from structured_server.backends import Generation, Relayed, Single, Step
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Prompt, Read, ReadRequest, Row
 from tests.fake_replies import expected_logprob
@@ -20,7 +20,7 @@ def _expected(request: ReadRequest, token_id: int, position: int) -> float:
     return expected_logprob(request.prompt.ids, request.canvas, token_id, position)
 
 
-class FakeBackend:
+class FakeBackend(Single):
     """Answers reads by a function of the request, and does what it is told to do wrong.
 
     `delays` (seconds) and `failures` are keyed by the number of a batch, from 0 on; `problems` by the name of

@@ -1,7 +1,8 @@
 """A fake vLLM server: the read contract over real HTTP, without a model, with faults to switch on.
 
 In process it is `async with FakeEngine() as engine`; alone it is `python -m tests.fake_engine --port 8001`,
-where `PUT /faults` takes the fields of `Faults`. Answers can be recomputed with `expected_logprob`.
+where `PUT /faults` takes the fields of `Faults`, `GET /tally` tells how much came and, with `--remembers`,
+`GET /prompts` what. Answers can be recomputed with `expected_logprob`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+import orjson
 from aiohttp import web
 
 from structured_server.backends.vllm import EngineTokenizer
 from structured_server.tokenizer import load_tokenizer
+from tests.fake_faults import Faults, Tally
 from tests.fake_replies import (
-    BodyFault,
     chat_reply,
     completion_reply,
     expected_logprob,
@@ -37,29 +39,6 @@ IMAGE_TOKENS = 70
 """What an image adds to a prompt."""
 
 
-@dataclass(slots=True)
-class Faults:
-    """What goes wrong. By default nothing does; each may be switched while the engine runs."""
-
-    # With reads, once this many have gone right.
-    good_reads: int = 0
-    delay_s: float = 0.0
-    hang: bool = False
-    drip_s: float = 0.0  # the pause after each eighth of the reply
-    reset: bool = False  # the connection breaks in the middle of the reply
-    stale: Literal["closed", "reset"] | None = None  # a connection that was used before breaks at once
-    status: int | None = None  # an error reply in vLLM's form
-    body: BodyFault | None = None
-    # With the engine as a whole.
-    images_fail: bool = False  # with a 500, wherever they come
-    dead: bool = False
-    no_seeded_reads: bool = False  # the engine ignores what it does not know, as with any other model
-    other_tokenizer: bool = False
-    canvas: int | None = None
-    model: str | None = None
-    vocabulary_size: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class SeenRead:
     """A read that the engine accepted."""
@@ -72,7 +51,7 @@ class SeenRead:
 class FakeEngine:
     """One engine on a loopback port, which it keeps when it is stopped and started again.
 
-    It sees images where it is told so. Where it may write it writes `thought`.
+    It sees images where it is told so. Where it may write it writes `thought`. It `remembers` its reads.
     """
 
     def __init__(
@@ -85,12 +64,16 @@ class FakeEngine:
         port: int = 0,
         images: bool = False,
         thought: Sequence[int] = (),
+        remembers: bool = True,
     ) -> None:
         self.images, self.thought = images, thought
         self.tokenizer = tokenizer or ToyEngineTokenizer()
         self.model, self.canvas, self.max_model_len, self.port = model, canvas, max_model_len, port
         self.faults = Faults()
+        self.remembers = remembers
+        self.tally = Tally()
         self.reads: list[SeenRead] = []
+        self.headers: list[Mapping[str, str]] = []  # of the reads
         self.generations: list[Mapping[str, Any]] = []  # bodies
         self.in_flight = 0  # reads
         self.hung_up = 0  # reads whose client left before the reply
@@ -111,6 +94,8 @@ class FakeEngine:
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._chat_completions)
         app.router.add_put("/faults", self._set_faults)
+        app.router.add_get("/tally", self._tell)
+        app.router.add_get("/prompts", self._tell_prompts)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
         listening = socket.create_server(("127.0.0.1", self.port), backlog=128)
@@ -134,14 +119,23 @@ class FakeEngine:
         self.faults = Faults(**await request.json())
         return web.Response()
 
+    async def _tell(self, _: web.Request) -> web.Response:
+        return web.json_response({"reads": self.tally.reads, "faults": self.tally.faults})
+
+    async def _tell_prompts(self, _: web.Request) -> web.Response:
+        return web.json_response([read.prompt for read in self.reads])
+
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self.faults.dead else 200)
 
     async def _models(self, _: web.Request) -> web.Response:
-        served = {"id": self.faults.model or self.model, "max_model_len": self.max_model_len}
+        length = {} if self.faults.routed else {"max_model_len": self.max_model_len}
+        served = {"id": self.faults.model or self.model, **length}
         return web.json_response({"object": "list", "data": [served]})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
+        if self.faults.routed:
+            return _error(404, "Invalid URL (POST /tokenize)")
         body = await request.json()
         if "messages" in body:
             prompt = self._prompt_of(body["messages"])
@@ -153,7 +147,9 @@ class FakeEngine:
         return web.json_response({"count": len(tokens), "tokens": tokens})
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
+        body = orjson.loads(await request.read())
+        if self.faults.routed:
+            return _error(400, "prompt: data did not match any variant of untagged enum StringOrArray")
         if "stop_token_ids" in body:
             return await self._generate(request, body)
         return await self._read(request, body, body["prompt"], chat=False)
@@ -172,6 +168,8 @@ class FakeEngine:
 
     async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if self.faults.routed and body.get("top_k") == 0:
+            return _error(400, "top_k must be -1 (disabled) or at least 1")
         prompt = self._prompt_of(body["messages"])
         if isinstance(prompt, web.Response):
             return prompt
@@ -202,23 +200,46 @@ class FakeEngine:
         canvas = self._canvas(body, prompt)
         if isinstance(canvas, web.Response):
             return canvas
-        faults = self.faults if len(self.reads) >= self.faults.good_reads else Faults()
-        self.reads.append(SeenRead(tuple(prompt), tuple(canvas), body))
+        came = asyncio.get_running_loop().time()
+        faults = self.faults if self.tally.reads >= self.faults.good_reads else Faults()
+        if kind := self.tally.met(faults, await request.read()):
+            faults = faults.of(kind)
+        if self.remembers:
+            self.reads.append(SeenRead(tuple(prompt), tuple(canvas), body))
+            self.headers.append(request.headers)
         assert request.transport is not None
         peer = request.transport.get_extra_info("peername")
         if faults.stale and peer in self.connections:
             return _break(request, reset=faults.stale == "reset")
         self.connections.add(peer)
         with self._counted():
-            await asyncio.sleep(3600 if faults.hang else faults.delay_s)
-            if faults.status is not None:
-                return _error(faults.status, "the fault that was asked for")
-            if faults.body == "html":
-                return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
-            count = min(body["max_tokens"], len(canvas), self.max_model_len - len(prompt))
-            rows = rows_of_reply(prompt, canvas, body.get("logprob_token_ids", ()), count, faults.body)
-            reply = json.dumps((chat_reply if chat else completion_reply)(rows, len(prompt))).encode()
-            return await _send(request, reply[: len(reply) // (1 + (faults.body == "truncated"))], faults)
+            reply = self._reply(body, prompt, canvas, faults, chat=chat)
+            due = came + (3600 if faults.hang else faults.delay_s)
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            return await _send(request, reply, faults) if isinstance(reply, bytes) else reply
+
+    def _reply(
+        self,
+        body: dict[str, Any],
+        prompt: Sequence[int],
+        canvas: Sequence[int],
+        faults: Faults,
+        *,
+        chat: bool,
+    ) -> bytes | web.Response:
+        """Return the body of a 200, or another reply where that is the fault."""
+        if faults.status is not None:
+            return _error(faults.status, "the fault that was asked for")
+        if faults.body == "html":
+            return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
+        count = min(body["max_tokens"], len(canvas), self.max_model_len - len(prompt))
+        rows = rows_of_reply(prompt, canvas, body.get("logprob_token_ids", ()), count, faults.body)
+        reply = (chat_reply if chat else completion_reply)(rows, len(prompt))
+        if body.get("return_token_ids"):
+            reply["prompt_token_ids"] = [token_id + faults.other_tokenizer for token_id in prompt]
+        # orjson has no NaN.
+        written = json.dumps(reply).encode() if faults.body else orjson.dumps(reply)
+        return written[: len(written) // (1 + (faults.body == "truncated"))]
 
     def _canvas(self, body: Mapping[str, Any], prompt: Sequence[int]) -> Sequence[int] | web.Response:
         """Return the seed canvas of a read, or what vLLM refuses the request with."""
@@ -229,6 +250,9 @@ class FakeEngine:
             return _error(404, f"The model `{body['model']}` does not exist. Valid aliases: {model}.")
         if len(prompt) >= self.max_model_len:
             return _error(400, f"This model's maximum context length is {self.max_model_len} tokens.")
+        if body["max_tokens"] > self.max_model_len:
+            asked = f"max_tokens={body['max_tokens']}"
+            return _error(400, f"{asked} cannot be greater than max_model_len={self.max_model_len}.")
         if labels and not body.get("logprobs"):
             return _error(400, "logprob_token_ids needs logprobs.")
         if len(labels) > _MAX_LABEL_IDS:
@@ -267,11 +291,11 @@ async def _send(request: web.Request, reply: bytes, faults: Faults) -> web.Strea
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.content_length = len(reply)
     await response.prepare(request)
-    eighth = -(-len(reply) // 8)
-    for start in range(0, len(reply), eighth):
+    piece = -(-len(reply) // 8) if faults.drip_s or faults.reset else len(reply)
+    for start in range(0, len(reply), piece):
         if faults.reset and start:
             return _break(request, reset=True)
-        await response.write(reply[start : start + eighth])
+        await response.write(reply[start : start + piece])
         await asyncio.sleep(faults.drip_s)
     await response.write_eof()
     return response
@@ -295,6 +319,7 @@ async def main() -> None:
     options.add_argument("--canvas", type=int, default=64)
     options.add_argument("--max-model-len", type=int, default=4096)
     options.add_argument("--images", action="store_true")
+    options.add_argument("--remembers", action="store_true", help="so that GET /prompts tells what it read")
     options.add_argument("--tokenizer", type=load_tokenizer, default=ToyEngineTokenizer(), help="a folder")
     async with FakeEngine(**vars(options.parse_args())) as engine:
         print(engine.url, flush=True)  # noqa: T201

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -17,9 +17,19 @@ Rows = Sequence[tuple[str, dict[str, float]]]
 
 def expected_logprob(prompt: Sequence[int], canvas: Sequence[int], token_id: int, position: int) -> float:
     """Return the log-probability, from -12 to -2, that the fakes give for a token at a canvas position."""
-    text = f"{list(prompt)} {list(canvas)} {token_id} {position}"
-    share = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
-    return -2.0 - 10.0 * share
+    return logprobs_of(prompt, canvas)(token_id, position)
+
+
+def logprobs_of(prompt: Sequence[int], canvas: Sequence[int]) -> Callable[[int, int], float]:
+    """Return `expected_logprob` of one prompt and canvas, which are hashed once for all of their tokens."""
+    begun = blake2b(f"{list(prompt)} {list(canvas)} ".encode(), digest_size=8)
+
+    def logprob(token_id: int, position: int) -> float:
+        digest = begun.copy()
+        digest.update(f"{token_id} {position}".encode())
+        return -2.0 - 10.0 * (int.from_bytes(digest.digest(), "big") / 2**64)
+
+    return logprob
 
 
 def rows_of_reply(
@@ -33,9 +43,9 @@ def rows_of_reply(
 
     A row holds the ids that are asked for and the canvas's own, one of which is the best.
     """
-    rows = []
+    rows, logprob = [], logprobs_of(prompt, canvas)
     for position in range(count - (fault == "fewer_rows")):
-        values = {i: expected_logprob(prompt, canvas, i, position) for i in (*label_ids, canvas[position])}
+        values = {i: logprob(i, position) for i in (*label_ids, canvas[position])}
         best = max(values, key=values.__getitem__)
         if fault == "missing_id":
             del values[max(label_ids)]

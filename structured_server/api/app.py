@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 import structured_server
 from structured_server.api import openapi
 from structured_server.api.batch import decide_batch
+from structured_server.api.canary import canary_of
 from structured_server.api.chat import chat
 from structured_server.api.decide import decide
 from structured_server.api.decisions import decisions
@@ -41,15 +42,23 @@ _ANSWERS: dict[str, Callable[[Request, Service], Awaitable[Response]]] = {
 
 
 def create_app(service: Service) -> FastAPI:
-    """Return the application that serves `service`, and follows its backend while it runs."""
+    """Return the application that serves `service`, and follows its backend while it runs.
+
+    Raises:
+        SettingsError: the canary's file cannot be used.
+    """
+    canary = canary_of(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(service.readiness.run())
+        watching = [asyncio.create_task(each.watch()) for each in service.watched]
+        idling = [asyncio.create_task(canary.run())] if canary else []
         yield
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        for task in (following, *watching, *idling):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         await service.backend.close()
 
     async def handle_counted(request: Request, error: Exception) -> Response:
@@ -68,7 +77,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, handle_gone)
     app.add_exception_handler(HTTPException, _handle_http)
     # The last one added stands outermost.
-    app.add_middleware(ApiKeys, keys=service.settings.api_key)
+    app.add_middleware(ApiKeys, gate=service.gate, metrics=service.metrics)
     app.add_middleware(RequestLog, metrics=service.metrics)
     for name, answer in _ANSWERS.items():
         _add_operation(app, service, name, answer)
@@ -118,7 +127,10 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["operations"], summary="Alias of /live")
     @app.get("/live", tags=["operations"], summary="Whether this server runs")
     async def live() -> Response:
-        """Answer 200 for as long as this process serves, whatever the engine does."""
+        """Answer 200 while this process serves, unless its engine has been lost for too long."""
+        lost_s, limit = service.readiness.lost_s, service.settings.dead_after_s
+        if limit and lost_s > limit:
+            return json_response({"live": False, "engine_lost_s": lost_s}, 503)
         return json_response({"live": True})
 
     @app.get("/ready", tags=["operations"], summary="Whether decisions can be made")

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import InternalError
 from structured_server.api.query import about, query_of
@@ -60,7 +61,7 @@ async def decide_batch(request: Request, service: Service, pace: Pace = DEFAULT_
         StructuredServerError: each has a status in `api.errors`.
     """
     batch = _parse(request, await read_body(request, service.settings.max_body_bytes))
-    query = query_of(batch.asked, service, "")
+    query = replace(query_of(batch.asked, service, ""), cache_salt=request.state.cache_salt)
     service.readiness.require()
     compiled = await service.driver.compiled(query)
     extensions_allowed(compiled.frame, query.policy)
@@ -70,7 +71,7 @@ async def decide_batch(request: Request, service: Service, pace: Pace = DEFAULT_
         question_set=compiled.question_set,
         items=len(batch.items),
     )
-    run = _Run(service, query, pace, request.state.request_id)
+    run = _Run(service, query, pace, request.state.request_id, Lane(request.state.key, batch=True))
     request.state.log_fields = run.tally
     return _Lines(run.lines(header, batch.items), run.tally)
 
@@ -83,11 +84,12 @@ def _parse(request: Request, body: bytes) -> Batch:
 class _Run:
     """The items of one batch on their way."""
 
-    def __init__(self, service: Service, query: Query, pace: Pace, request_id: str) -> None:
+    def __init__(self, service: Service, query: Query, pace: Pace, request_id: str, lane: Lane) -> None:
         self._service = service
         self._query = query
         self._pace = pace
         self._request_id = request_id
+        self._lane = lane
         self.tally: dict[str, int | bool] = {"ok": 0, "failed": 0}
 
     async def lines(self, header: dict[str, Any], items: tuple[Item, ...]) -> AsyncGenerator[bytes, None]:
@@ -137,7 +139,7 @@ class _Run:
             self._service.readiness.require()
             try:
                 outcome = await self._service.driver.decide(
-                    replace(query, deadline_s=max(0.0, query.deadline_s - waited))
+                    replace(query, deadline_s=max(0.0, query.deadline_s - waited)), self._lane
                 )
             except Overloaded:
                 if now() - begun + self._pace.pause_s >= query.deadline_s:

@@ -18,6 +18,7 @@ from structured_server.wire.images import checked_image
 
 JSON_PART = "request"
 MOST_PARTS = 32
+LENGTH_DIGITS = 19  # of what a server of HTTP lets through
 
 T = TypeVar("T")
 
@@ -44,6 +45,9 @@ async def read_body(request: Request, limit: int) -> bytes:
         BodyTooLarge: it has more than `limit` bytes, as it comes or decompressed.
         ClientDisconnect: its sender left.
     """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and len(announced) <= LENGTH_DIGITS and int(announced) > limit:
+        raise too_large(limit)  # without having it sent
     decoding = decoder(request.headers.get("content-encoding", ""), limit)
     body, came = bytearray(), 0
     async for chunk in request.stream():

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import json_response
 from structured_server.api.query import about, outcome_of, query_of
@@ -54,10 +55,11 @@ async def _written(asked: dict[str, object], request: Request, service: Service)
             path=("model",),
             hint=f"This server has {service.model}.",
         )
-    body = for_engine(asked, service.model)
+    body = for_engine(asked, service.model, request.state.cache_salt)
     service.readiness.require()
     kept_open = AsyncExitStack()
-    relayed = await unless_gone(request, kept_open.enter_async_context(service.driver.chat(body)))
+    opening = service.driver.chat(body, Lane(request.state.key))
+    relayed = await unless_gone(request, kept_open.enter_async_context(opening))
     return _Handed(relayed, kept_open)
 
 

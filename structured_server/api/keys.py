@@ -1,41 +1,41 @@
-"""Middleware that asks for an API key where the server has any."""
+"""Middleware that asks for an API key where the server wants one."""
 
 from __future__ import annotations
-
-import hmac
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from structured_server.api.errors import error_response
 from structured_server.api.request_log import PROBES
-from structured_server.errors import MissingKey, StructuredServerError, WrongKey
+from structured_server.errors import StructuredServerError, Unavailable
+from structured_server.keys import Gate
+from structured_server.metrics import Metrics
 
 OPEN_PATHS = PROBES | {"/openapi.json", "/docs"}
 
 
 class ApiKeys:
-    """Lets a request through with one of the keys as its bearer token; probes and metrics stay open."""
+    """Lets a request through with a key as its bearer token; probes and metrics stay open.
 
-    def __init__(self, app: ASGIApp, *, keys: Sequence[str]) -> None:
+    Whoever is not let through is answered before anything of the body is read.
+    """
+
+    def __init__(self, app: ASGIApp, *, gate: Gate, metrics: Metrics) -> None:
         self._app = app
-        self._keys = [key.encode() for key in keys]
+        self._gate = gate
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] == "http" and self._keys and scope["path"] not in OPEN_PATHS:
-            error = self._refusal(Headers(scope=scope).get("authorization"))
-            if error is not None:
-                state = scope["state"]
+        """Serve one request. Who sends it stands in the scope's state from here on."""
+        if scope["type"] == "http" and not self._gate.open and scope["path"] not in OPEN_PATHS:
+            state = scope["state"]
+            try:
+                admitted = await self._gate.admit(Headers(scope=scope).get("authorization"))
+            except StructuredServerError as error:
+                if isinstance(error, Unavailable):
+                    self._metrics.refused.labels(error.code).inc()
                 await error_response(error, state["request_id"], state["dialect"])(scope, receive, send)
                 return
+            self._metrics.key_requests.labels(admitted.label).inc()
+            state.update(key=admitted.name, cache_salt=admitted.cache_salt)
         await self._app(scope, receive, send)
-
-    def _refusal(self, authorization: str | None) -> StructuredServerError | None:
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            return MissingKey("this server wants an API key: send it as `Authorization: Bearer KEY`.")
-        # Compared in constant time, all of them: how long it takes tells nothing.
-        matches = [hmac.compare_digest(token.strip().encode(), key) for key in self._keys]
-        return None if any(matches) else WrongKey("this API key is not one of the server's.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +12,7 @@ from structured_server.api.query import query_of
 from structured_server.api.service import Service
 from structured_server.driver import Compiled, Query
 from structured_server.linting import facts_of
+from structured_server.parallel import in_a_thread
 from structured_server.wire.decide_request import Asking
 from structured_server.wire.lint import Linted, LintRequest, render, within_against
 from structured_server.wire.validation import caller_error
@@ -41,7 +40,7 @@ async def lint(request: Request, service: Service) -> Response:
         ready = service.readiness.now.ready
         return json_response(render(new, old, compiled.frame.tokenizer, model=service.model, ready=ready))
 
-    return await asyncio.to_thread(report)
+    return await in_a_thread(report)
 
 
 def _parse(body: bytes) -> LintRequest:

@@ -33,6 +33,7 @@ _ERRORS = {
     413: "The state or the body is too long.",
     415: "The body is compressed in a way that is not read here.",
     422: "A field is wrong.",
+    429: "The API key's own limit; Retry-After says when to come back.",
     502: "The engine failed.",
     503: "Loading or overloaded; Retry-After says when to come back.",
     504: "The deadline passed.",
@@ -201,6 +202,7 @@ _GETS: dict[str, dict[int, tuple[str, dict[str, Any]]]] = {
     paths.MODELS[0]: {
         200: ("The served model under each of its names.", {JSON: _reference(ModelsResponse)}),
         401: (_OPENAI_ERRORS[401], _OPENAI_ERROR),
+        429: (_OPENAI_ERRORS[429], _OPENAI_ERROR),
     },
     "/live": {200: ("This server runs.", {JSON: _LIVE})},
     "/health": {200: ("This server runs.", {JSON: _LIVE})},

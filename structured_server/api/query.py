@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, TypedDict
 
 from starlette.requests import Request
 
+from structured_server.admission import Lane
 from structured_server.api.bodies import unless_gone
 from structured_server.api.service import Service
 from structured_server.core.plan import ReadOptions
@@ -34,6 +36,10 @@ class Asked(Protocol):
     @property
     def seed(self) -> int:
         """What moves the noise."""
+
+    @property
+    def require_draws(self) -> bool:
+        """Whether to fail where draws that were wanted could not be made."""
 
     @property
     def long_state(self) -> LongState:
@@ -96,6 +102,7 @@ def query_of(
         deadline_s=deadline_ms / 1000,
         images=images,
         long_state=asked.long_state,
+        require_draws=asked.require_draws,
     )
 
 
@@ -139,7 +146,8 @@ async def outcome_of(query: Query, request: Request, service: Service) -> Outcom
         StructuredServerError: each has a status in `api.errors`.
     """
     service.readiness.require()
-    return await unless_gone(request, service.driver.decide(query))
+    query = replace(query, cache_salt=request.state.cache_salt)
+    return await unless_gone(request, service.driver.decide(query, Lane(request.state.key)))
 
 
 def about(service: Service) -> About:

@@ -36,7 +36,7 @@ class RequestLog:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _USABLE_ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
         dialect = dialect_of(scope["path"])
-        scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect)
+        scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect, key="", cache_salt="")
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
@@ -70,6 +70,7 @@ class RequestLog:
                 "route": route,
                 "status": status,
                 "ms": round(1000 * seconds, 1),
+                **({"key": key} if (key := scope["state"]["key"]) else {}),
                 **scope["state"].get("log_fields", {}),
             }
             log.log(level, "request", extra={"fields": fields})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
+from types import FrameType
 
 from structured_server.api.placeholder import Placeholder
 from structured_server.errors import SettingsError
 from structured_server.settings import Settings
 
 BACKLOG = 2048
-GRACE_S = 8
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -27,6 +29,13 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}.") from None
 
 
+def allow_many_connections() -> None:
+    """Raise the limit on open files, often 1,024, as far as it may be: each connection takes one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(settings: Settings) -> None:
     """Listen, answer probes from the first moment, load, and serve until told to stop.
 
@@ -34,6 +43,7 @@ def serve(settings: Settings) -> None:
         SettingsError: the address cannot be had, or the settings do not fit the tokenizer.
         TokenizerError: the tokenizer cannot be loaded.
     """
+    allow_many_connections()
     listening = listen(settings.host, settings.port)
     _load_and_serve(settings, listening, Placeholder(listening))
 
@@ -44,6 +54,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
 
     from structured_server import logs
     from structured_server.api.app import create_app
+    from structured_server.api.connections import impatient
     from structured_server.api.service import build
 
     class Server(uvicorn.Server):
@@ -53,17 +64,24 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
             await super().startup(sockets)
             placeholder.leave()
 
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            """Stop accepting and drain; told a second time, leave at once."""
+            self.force_exit = self.should_exit
+            service.readiness.drain()
+            super().handle_exit(sig, frame)
+
     logs.configure(settings.log_level)
     placeholder.enter("tokenizer")
+    service = build(settings)
     config = uvicorn.Config(
-        create_app(build(settings)),
+        create_app(service),
         loop="uvloop",
-        http="httptools",
+        http=impatient(settings.receive_timeout_ms / 1000),
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_keep_alive=75,  # longer than load balancers keep idle connections
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=settings.drain_s,
     )
     # uvicorn drains on SIGTERM and then raises it again for whoever was asked before: that is success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
@@ -12,11 +13,14 @@ from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, UNTEMPERED,
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
+from structured_server.google_identity import google_identities
+from structured_server.keys import Gate, load_keys
 from structured_server.metrics import Metrics
 from structured_server.policy_file import load_policy
 from structured_server.readiness import ReadinessMonitor
 from structured_server.settings import Settings
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
+from structured_server.watched_file import WatchedFile
 
 # Backends are imported where one is wanted: they bring much along.
 if TYPE_CHECKING:
@@ -32,10 +36,13 @@ class Service:
     model_revision: str | None
     backend: Backend
     driver: Driver
+    admission: Admission
     readiness: ReadinessMonitor
     metrics: Metrics
     read_options: ReadOptions
     read_policy: ReadPolicy
+    gate: Gate
+    watched: tuple[WatchedFile[Any], ...] = ()
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -90,23 +97,29 @@ def assemble(
         thresholds = demo.entropy_thresholds if demo else ByType.same(DEFAULT_ENTROPY_THRESHOLD)
     metrics = Metrics()
     admission = Admission(
-        Weight(settings.max_positions, settings.max_reads), max_waiting=settings.max_waiting
+        Weight(settings.max_positions, settings.max_reads),
+        max_waiting=settings.max_waiting,
+        max_wait_s=settings.max_wait_ms / 1000,
     )
     metrics.watch_admission(admission)
+    if len(settings.upstreams) > 1:
+        _follow_replicas(backend, admission, metrics)
+    driver = Driver(
+        backend,
+        tokenizer,
+        admission,
+        metrics,
+        surroundings=(model, model_revision, settings.prompt_transport),
+        caveats=demo.caveats if demo else no_caveats,
+    )
+    gate = _gate(settings)
     return Service(
         settings=settings,
         model=model,
         model_revision=model_revision or None,
         backend=backend,
-        driver=Driver(
-            backend,
-            tokenizer,
-            admission,
-            metrics,
-            surroundings=(model, model_revision, settings.prompt_transport),
-            caveats=demo.caveats if demo else no_caveats,
-            fitted=load_policy(settings.policy) if settings.policy else None,
-        ),
+        driver=driver,
+        admission=admission,
         readiness=ReadinessMonitor(backend, metrics),
         metrics=metrics,
         read_options=ReadOptions(scaffold=settings.scaffold, slot_fill=settings.slot_fill),
@@ -115,7 +128,29 @@ def assemble(
             lead=settings.lead_read,
             temperatures=demo.temperatures if demo else UNTEMPERED,
         ),
+        gate=gate,
+        watched=tuple(_watched(settings, gate, driver, metrics)),
     )
+
+
+def _gate(settings: Settings) -> Gate:
+    audience = settings.google_audience
+    identities = google_identities(audience, settings.google_caller) if audience else None
+    return Gate(settings.api_key, identities=identities)
+
+
+def _watched(settings: Settings, gate: Gate, driver: Driver, metrics: Metrics) -> Iterator[WatchedFile[Any]]:
+    """Put the files that the settings name in force, and yield them to be watched."""
+    files = (
+        ("keys", settings.api_keys_file, load_keys, gate.use_file),
+        ("policy", settings.policy, load_policy, driver.use_policy),
+    )
+    for name, path, load, use in files:
+        if path:
+            gauge = metrics.file_error.labels(name)
+            file = WatchedFile[Any](name, path, load=load, use=use, report=gauge.set)
+            file.begin()
+            yield file
 
 
 def _backend(settings: Settings, tokenizer: LoadedTokenizer) -> Backend:
@@ -132,12 +167,30 @@ def _backend(settings: Settings, tokenizer: LoadedTokenizer) -> Backend:
             revision=settings.model_revision or None,
         )
     from structured_server.backends.vllm import VllmBackend
+    from structured_server.backends.vllm.replicas import Replicas
 
-    return VllmBackend(
-        settings.upstream,
-        model=settings.model,
-        tokenizer=tokenizer,
-        canvas=settings.canvas,
-        transport=settings.prompt_transport,
-        read_timeout_s=settings.read_timeout_ms / 1000,
-    )
+    def engine(url: str) -> VllmBackend:
+        return VllmBackend(
+            url,
+            model=settings.model,
+            tokenizer=tokenizer,
+            canvas=settings.canvas,
+            transport=settings.prompt_transport,
+            read_timeout_s=settings.read_timeout_ms / 1000,
+            health_path=settings.health_path,
+        )
+
+    engines = [engine(url) for url in settings.upstreams]
+    if len(engines) == 1:
+        return engines[0]
+    return Replicas([(each.url, each) for each in engines])
+
+
+def _follow_replicas(backend: Backend, admission: Admission, metrics: Metrics) -> None:
+    """Let there be as many permits as there are engines for, and show how each of them stands."""
+    from structured_server.backends.vllm.replicas import Replicas
+
+    if isinstance(backend, Replicas):
+        backend.on_ready = admission.resize
+        for each in backend.replicas:
+            metrics.watch_replica(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from structured_server.core.plan import Capabilities
 from structured_server.core.reads import Prompt, Read, ReadRequest
@@ -37,7 +37,18 @@ class Relayed:
     pieces: AsyncIterator[bytes]
 
 
-class ReadsOnly:
+class Single:
+    """What a backend that is one engine says to those who ask where to go."""
+
+    def route(self, _key: bytes, *, avoid: Engine | None = None) -> Self:  # noqa: ARG002 the protocol's
+        """Return itself."""
+        return self
+
+    def given_up(self) -> None:
+        """Do nothing: there is no other to go to."""
+
+
+class ReadsOnly(Single):
     """What a backend that does not write says to those who ask it to, although its capabilities say so."""
 
     async def generate(self, _prompt: Prompt, _tokens: int, _stop: int) -> Generation:
@@ -64,16 +75,8 @@ class NotReady(Exception):
     """
 
 
-class Backend(Protocol):
-    """Performs reads. These members are all that the rest of the server uses."""
-
-    @property
-    def name(self) -> str:
-        """What answers name it by."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What reads may ask for now; widths may grow while the engine warms up."""
+class Engine(Protocol):
+    """What reads and writes."""
 
     async def read(self, batch: Sequence[ReadRequest]) -> list[Read]:
         """Perform the reads at once and return them in order; on failure cancel the rest.
@@ -96,6 +99,28 @@ class Backend(Protocol):
         """Send a chat request to the engine and hold its reply open.
 
         Asked only of backends whose capabilities have `chat`. Entering and reading raise `UpstreamError`.
+        """
+
+    def given_up(self) -> None:
+        """Take note that somebody waited for a reply in vain, and has left."""
+
+
+class Backend(Engine, Protocol):
+    """One engine or several. These members are all that the rest of the server uses."""
+
+    @property
+    def name(self) -> str:
+        """What answers name it by."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What reads may ask for now; widths may grow while the engine warms up."""
+
+    def route(self, key: bytes, /, *, avoid: Engine | None = None) -> Engine:
+        """Return the engine for a decision whose prompts begin with `key`; not `avoid` if there is another.
+
+        Raises:
+            UpstreamUnreachable: there is none at the moment.
         """
 
     def prepare(self) -> AsyncIterator[Step]:

@@ -11,6 +11,7 @@ import structured_server
 from structured_server.cli.decide import decide
 from structured_server.cli.demo import demo
 from structured_server.cli.exits import SERVER, USAGE
+from structured_server.cli.keys import keys
 from structured_server.cli.lint import lint
 from structured_server.cli.serve import serve
 from structured_server.errors import SettingsError, StructuredServerError
@@ -26,6 +27,7 @@ def cli() -> None:
 cli.add_command(serve)
 cli.add_command(decide)
 cli.add_command(lint)
+cli.add_command(keys)
 cli.add_command(demo)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ ANCHORS = 2
 """Label ids that every read of a wide set asks for, to see that all reads share one scale."""
 
 
+ROUTED_TOKENS = 128
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """An image as it came: its media type and its bytes."""
@@ -35,11 +39,19 @@ class Prompt:
     """A prompt as token ids, and as the segments they came from for routes that take messages.
 
     Images stand before the user's text; their tokens are the engine's business and not among the ids.
+    Engines that keep prefixes do not share them between prompts whose `cache_salt` differs.
     """
 
     ids: tuple[int, ...]
     segments: tuple[Segment, ...] = ()
     images: tuple[Image, ...] = ()
+    cache_salt: str = ""
+
+    @property
+    def routing_key(self) -> bytes:
+        """What decides which of several engines reads it: its first tokens, which prefix caches keep."""
+        ids = self.ids[:ROUTED_TOKENS]
+        return struct.pack(f">{len(ids)}I", *ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,9 @@ class ReadIn(_Strict):
         "reject",
         description="A state that does not fit: refuse it, keep its head or its tail, or cut out its middle.",
     )
+    require_draws: bool = Field(
+        False, description="Fail where draws that were wanted could not be made, instead of saying so."
+    )
     isolate: Isolate = Field("none", description="Which questions are read apart from the others.")
     layout: Layout = Field("schema_first", description="Questions before the state, or after it.")
     template: TemplateStyle = Field("json", description="The answer text that is seeded.")
@@ -216,6 +219,11 @@ class Asking(_Strict):
     def long_state(self) -> LongState:
         """What is done with a state that does not fit."""
         return self.read.long_state
+
+    @property
+    def require_draws(self) -> bool:
+        """Whether to fail where draws that were wanted could not be made."""
+        return self.read.require_draws
 
     def schema_of_questions(self) -> Schema:
         """Return the questions as the core knows them.
@@ -308,7 +316,7 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
     aliases = tuple(sorted(given.aliases.items()))
     conditions = Conditions(
         tuple(given.depends_on),
-        tuple((name, tuple(map(_answer_key, answers))) for name, answers in given.ask_if.items()),
+        tuple((name, tuple(map(answer_key, answers))) for name, answers in given.ask_if.items()),
         given.alone,
     )
     if isinstance(given, NoulIn):
@@ -331,5 +339,6 @@ def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
     return Score(instructions, levels, limits, aliases, conditions)
 
 
-def _answer_key(answer: bool | int | str) -> str:
+def answer_key(answer: bool | int | str) -> str:
+    """Return the key of the option that a word for it names."""
     return str(answer).lower() if isinstance(answer, bool) else str(answer)

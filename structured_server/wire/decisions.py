@@ -126,6 +126,7 @@ class DecisionsQuery:
         self.deadline_ms = asked.deadline_ms
         self.seed = asked.seed
         self.long_state = asked.long_state
+        self.require_draws = asked.require_draws
         self.read_policy = asked.read_policy
         self.questions = asked.questions
         self._asked = asked

@@ -58,6 +58,7 @@ SYSTEMONE_TYPES: dict[type[StructuredServerError], str] = {
     errors.MissingKey: "authentication_error",
     errors.WrongKey: "authentication_error",
     errors.Unavailable: "overloaded_error",
+    errors.RateLimited: "rate_limit_error",
     errors.DeadlineExceeded: "upstream_timeout",
     errors.UpstreamError: "upstream_error",
     errors.UpstreamTimeout: "upstream_timeout",
@@ -69,6 +70,7 @@ OPENAI_TYPES: dict[type[StructuredServerError], str] = {
     errors.MissingKey: "authentication_error",
     errors.WrongKey: "authentication_error",
     errors.Unavailable: "overloaded_error",
+    errors.RateLimited: "rate_limit_error",
 }
 
 OPENAI_CODES: dict[type[StructuredServerError], str] = {
@@ -76,6 +78,7 @@ OPENAI_CODES: dict[type[StructuredServerError], str] = {
     errors.StateTooLong: "context_length_exceeded",
     errors.MissingKey: "invalid_api_key",
     errors.WrongKey: "invalid_api_key",
+    errors.RateLimited: "rate_limit_exceeded",
 }
 
 

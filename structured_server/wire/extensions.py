@@ -95,6 +95,9 @@ class ReadingExtensions(Lenient):
         "reject",
         description="A state that does not fit: refuse it, keep its head or its tail, or cut out its middle.",
     )
+    require_draws: bool = Field(
+        False, description="Fail where draws that were wanted could not be made, instead of saying so."
+    )
     deadline_ms: Deadline | None = Field(None, description="Answer or fail within this time. Default 8000.")
 
     def read_options(self, defaults: ReadOptions) -> ReadOptions:

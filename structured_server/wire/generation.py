@@ -39,7 +39,7 @@ GRAMMARS = (
     "structural_tag",
     "structured_outputs",
 )
-REMOTE = ("ec_transfer_params", "kv_transfer_params")
+REMOTE = ("kv_transfer_params", "ec_transfer_params")
 """Where an engine is told addresses of other engines to fetch from."""
 
 DEADLY = ("echo", "prompt_logprobs")
@@ -66,8 +66,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def for_engine(asked: dict[str, Any], model: str) -> bytes:
-    """Return the request as the engine takes it.
+def for_engine(asked: dict[str, Any], model: str, cache_salt: str = "") -> bytes:
+    """Return the request as the engine takes it, with the key's salt where it has one.
 
     Raises:
         InvalidRequest: it asks for a grammar, for what would end the engine, or for what lies at an address.
@@ -88,6 +88,8 @@ def for_engine(asked: dict[str, Any], model: str) -> bytes:
     if asked.get("tools") and (choice == "required" or isinstance(choice, dict)):
         raise _no_grammar("tool_choice")
     sent = {name: value for name, value in asked.items() if name not in (*WITHOUT_EFFECT, *REMOTE)}
+    if cache_salt:
+        sent["cache_salt"] = cache_salt
     # Said, because an engine takes another default from the model's own files and then refuses it.
     sent |= {"model": model, "temperature": 1.0}
     try:  # not by orjson, which refuses integers beyond 64 bits
@@ -105,9 +107,9 @@ def _refuse_addresses(messages: list[Any]) -> None:
                 url = given.get("url") if isinstance(given, dict) else given
                 if name.endswith("_url") and not (isinstance(url, str) and url.startswith("data:")):
                     raise InvalidRequest(
-                        "must be a data URL.",
+                        "must be a data URL (data:image/png;base64,...).",
                         path=("messages", index, "content", place, name),
-                        hint="Addresses are not fetched: send the data itself.",
+                        hint="Addresses are not fetched, and paths are not read: send the content itself.",
                     )
 
 

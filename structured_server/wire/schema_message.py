@@ -83,6 +83,7 @@ class SchemaQuery:
         self.deadline_ms = asked.deadline_ms
         self.seed = asked.seed if seed is None else seed
         self.long_state = asked.long_state
+        self.require_draws = asked.require_draws
         self.read_policy = asked.read_policy
         self.pictures = pictures
         self._asked = asked

@@ -140,6 +140,7 @@ class SystemOneQuery:
         self.deadline_ms = asked.deadline_ms
         self.seed = asked.seed
         self.long_state = asked.long_state
+        self.require_draws = asked.require_draws
         self.read_policy = asked.read_policy
         self._asked = asked
         self.pictures = _pictures(asked, parts)

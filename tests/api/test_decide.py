@@ -246,7 +246,9 @@ async def test_a_failed_read_is_a_502_and_never_an_answer(start: Start) -> None:
             reply.json()["error"]["code"],
             reply.json()["error"]["retryable"],
         )
-        assert 'upstream_errors_total{kind="failed"} 1.0' in (await client.get("/metrics")).text
+        metrics = (await client.get("/metrics")).text
+        assert 'upstream_errors_total{kind="failed"} 2.0' in metrics
+        assert "retries_total 1.0" in metrics
 
 
 class Slow(Recorder):

@@ -44,15 +44,20 @@ ANSWERED = (
     errors.UpstreamRejected,
     errors.Loading,
     errors.Overloaded,
+    errors.RateLimited,
+    errors.IdentityUnchecked,
+    errors.DrawsMissing,
     errors.DeadlineExceeded,
 )
 NOT_ANSWERED = (errors.SettingsError, errors.TokenizerError)  # they end the start
 
 
 def raised(kind: type[StructuredServerError]) -> StructuredServerError:
-    """Return an error as it is raised: two of them say themselves when to come back."""
+    """Return an error as it is raised: three of them say themselves when to come back."""
     if issubclass(kind, Loading):
         return kind("what is wrong.", retry_after_s=30)
+    if issubclass(kind, errors.RateLimited):
+        return kind("what is wrong.", retry_after_s=60)
     return kind("what is wrong.", retry_after_s=1) if issubclass(kind, Overloaded) else kind("what is wrong.")
 
 

@@ -52,6 +52,16 @@ async def test_a_url_with_or_without_v1_reaches_the_same_engine(engine: FakeEngi
         assert 200 == (await client.get("/health")).status
 
 
+async def test_a_password_in_the_url_is_sent_and_never_shown(engine: FakeEngine) -> None:
+    async with connected(engine.url.replace("//", "//me:secret@")) as client:
+        assert engine.url == client.url
+        assert 200 == (await client.get("/health")).status
+        await engine.stop()
+        with pytest.raises(UpstreamError) as caught:
+            await client.get("/health")
+        assert "secret" not in caught.value.message
+
+
 async def test_a_read_returns_the_body_of_a_200(client: Client) -> None:
     body = orjson.loads(await client.read(COMPLETIONS, BODY))
     assert 8 == len(body["choices"][0]["logprobs"]["tokens"])
@@ -62,7 +72,8 @@ async def test_a_read_returns_the_body_of_a_200(client: Client) -> None:
     [
         (Faults(status=400), UpstreamRejected, "refused the read with 400"),
         (Faults(status=404), UpstreamRejected, "refused the read with 404"),
-        (Faults(status=429), UpstreamRejected, "refused the read with 429"),
+        (Faults(status=408), UpstreamFailed, "failed on the read with 408"),
+        (Faults(status=429), UpstreamFailed, "failed on the read with 429"),
         (Faults(status=500), UpstreamFailed, "failed on the read with 500"),
         (Faults(status=503), UpstreamFailed, "failed on the read with 503"),
         (Faults(status=307), UpstreamFailed, "failed on the read with 307"),

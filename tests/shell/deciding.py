@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,7 @@ class Deciding:
     backend: FakeBackend = field(default_factory=FakeBackend)
     capacity: Weight = Weight(1024, 16)
     max_waiting: int = 64
+    max_wait_s: float = math.inf
     tokenizer: ToyTokenizer = field(default_factory=ToyTokenizer)
     surroundings: tuple[str, ...] = ()
     fitted: FittedPolicy | None = None
@@ -63,7 +65,7 @@ class Deciding:
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.admission = Admission(self.capacity, max_waiting=self.max_waiting)
+        self.admission = Admission(self.capacity, max_waiting=self.max_waiting, max_wait_s=self.max_wait_s)
         self.driver = Driver(
             self.backend,
             self.tokenizer,
@@ -94,8 +96,19 @@ def query(
     policy: ReadPolicy | None = None,
     images: tuple[Image, ...] = (),
     long_state: LongState = "reject",
+    require_draws: bool = False,
     **options: Any,
 ) -> Query:
     """Return a query; what is not named is as the server's defaults are."""
     policy = policy or ReadPolicy(samples, lead=lead)
-    return Query(schema, state, ReadOptions(**options), policy, seed, deadline_s, images, long_state)
+    return Query(
+        schema,
+        state,
+        ReadOptions(**options),
+        policy,
+        seed,
+        deadline_s,
+        images,
+        long_state,
+        require_draws=require_draws,
+    )

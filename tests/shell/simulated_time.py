@@ -58,6 +58,17 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Return the simulated time in seconds."""
         return self._jumping.now
 
+    def spend(self, seconds: float) -> None:
+        """Move the clock on."""
+        self._jumping.now += seconds
+
+
+def spend(seconds: float) -> None:
+    """Let time pass without giving way to anybody, as work does."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.spend(seconds)
+
 
 def simulate(scenario: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in simulated time."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -12,41 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_server.admission import RETRY_AFTER_S, Admission, Weight
+from structured_server.admission import Admission, Lane, Weight
 from structured_server.errors import Overloaded
+from tests.shell.crowd import NOTHING, ONE, crowd
 from tests.shell.simulated_time import now, simulate, simulated
-
-NOTHING = Weight(0, 0)
-ONE = Weight(16, 1)
-
-
-class Crowd:
-    """Tasks that each hold a permit for a while; `log` tells who came in, in order."""
-
-    def __init__(self, admission: Admission) -> None:
-        self.admission = admission
-        self.log: list[str] = []
-
-    def comes(
-        self, name: str, weight: Weight = ONE, *, extra: bool = False, seconds: float = 1.0
-    ) -> asyncio.Task[None]:
-        """Let somebody ask for a permit."""
-        return asyncio.create_task(self._hold(name, weight, extra, seconds), name=name)
-
-    async def _hold(self, name: str, weight: Weight, extra: bool, seconds: float) -> None:
-        async with self.admission.permit(weight, extra=extra):
-            self.log.append(name)
-            await asyncio.sleep(seconds)
-
-
-@asynccontextmanager
-async def crowd(positions: int = 1024, reads: int = 1, *, max_waiting: int = 64) -> AsyncIterator[Crowd]:
-    """Give a crowd, and check at the end that nothing leaked."""
-    admission = Admission(Weight(positions, reads), max_waiting=max_waiting)
-    yield Crowd(admission)
-    await asyncio.sleep(1000)
-    assert NOTHING == admission.in_use
-    assert 0 == admission.waiting
 
 
 @simulated
@@ -112,7 +82,8 @@ async def test_who_finds_the_line_full_is_refused_at_once_and_told_when_to_come_
             await refused
         assert 0.25 == now()
         assert "2 batches of reads are waiting already." == caught.value.message
-        assert RETRY_AFTER_S == caught.value.retry_after_s
+        assert "queue_full" == caught.value.reason
+        assert 1 == caught.value.retry_after_s
         await asyncio.gather(*tasks)
         assert list("abc") == people.log
 
@@ -257,10 +228,18 @@ async def test_an_error_under_a_permit_gives_it_back_and_comes_out_unchanged() -
 
 
 @simulated
-async def test_a_batch_larger_than_everything_is_a_bug() -> None:
+async def test_a_batch_larger_than_everything_goes_in_alone() -> None:
+    """There may have been more when it was made."""
     async with crowd(positions=64, reads=4) as people:
-        with pytest.raises(AssertionError):
-            await people.comes("too wide", Weight(80, 1))
+        people.comes("before")
+        people.comes("too wide", Weight(80, 1))
+        people.comes("behind")
+        await asyncio.sleep(0.5)
+        assert ["before"] == people.log
+        await asyncio.sleep(1)
+        assert ["before", "too wide"] == people.log
+        await asyncio.sleep(1)
+        assert ["before", "too wide", "behind"] == people.log
 
 
 # Nothing leaks, whatever happens
@@ -273,6 +252,7 @@ class Visitor:
     comes_at: int
     weight: Weight
     extra: bool
+    lane: Lane
     stays: int
     fails: bool
     cancelled_at: int | None
@@ -284,6 +264,7 @@ visitors = st.builds(
     comes_at=st.integers(0, 12),
     weight=st.builds(Weight, st.sampled_from([16, 32, 64, 128]), st.integers(1, 4)),
     extra=st.booleans(),
+    lane=st.builds(Lane, st.sampled_from(["", "a", "b"]), st.booleans()),
     stays=st.integers(0, 4),
     fails=st.booleans(),
     cancelled_at=st.none() | st.integers(0, 16),
@@ -291,22 +272,24 @@ visitors = st.builds(
 )
 
 
-@given(st.lists(visitors, max_size=24), st.integers(0, 8))
-def test_permits_never_exceed_the_capacity_and_all_come_back(people: list[Visitor], max_waiting: int) -> None:
+@given(st.lists(visitors, max_size=24), st.integers(0, 8), st.sampled_from([1.0, 3.0, math.inf]))
+def test_permits_never_exceed_the_capacity_and_all_come_back(
+    people: list[Visitor], max_waiting: int, max_wait_s: float
+) -> None:
     """In whole seconds, so that many things happen in the same instant, in any order."""
-    admission = Admission(Weight(128, 4), max_waiting=max_waiting)
+    admission = Admission(Weight(128, 4), max_waiting=max_waiting, max_wait_s=max_wait_s)
     inside: list[Visitor] = []
-    came_in: dict[int, float] = {}  # when, by order of arrival, for first reads
+    came_in: dict[Lane, list[tuple[int, float]]] = defaultdict(list)  # first reads: number of arrival, when
     arrivals = count()
 
     async def visit(visitor: Visitor) -> None:
         await asyncio.sleep(visitor.comes_at)
         number = next(arrivals)
         try:
-            async with admission.permit(visitor.weight, extra=visitor.extra):
+            async with admission.permit(visitor.weight, extra=visitor.extra, lane=visitor.lane):
                 inside.append(visitor)
                 if not visitor.extra:
-                    came_in[number] = now()
+                    came_in[visitor.lane].append((number, now()))
                 taken = [each.weight for each in inside]
                 assert sum(weight.positions for weight in taken) <= 128
                 assert sum(weight.reads for weight in taken) <= 4
@@ -334,7 +317,8 @@ def test_permits_never_exceed_the_capacity_and_all_come_back(people: list[Visito
         allowed = (type(None), Overloaded, ZeroDivisionError, asyncio.CancelledError)
         assert [] == [result for result in results if not isinstance(result, allowed)]
         assert (NOTHING, 0) == (admission.in_use, admission.waiting)
-        times = [at for _, at in sorted(came_in.items())]
-        assert sorted(times) == times, "first reads come in by order of arrival"
+        for first in came_in.values():
+            times = [at for _, at in sorted(first)]
+            assert sorted(times) == times, "first reads of one lane come in by order of arrival"
 
     simulate(scenario())

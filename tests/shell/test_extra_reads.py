@@ -129,7 +129,7 @@ async def test_extra_reads_that_find_the_queue_full_are_given_up() -> None:
     others = [asyncio.create_task(deciding.driver.decide(query(samples=1, seed=seed))) for seed in (1, 2)]
     await asyncio.sleep(0.1)
     deciding.admission.max_waiting = 1  # one of the others, once the first read is done
-    assert "the queue for more reads was full." == reason(await uncertain)
+    assert "the queue for more reads was too long." == reason(await uncertain)
     assert 1 == now()
     await asyncio.gather(*others)
     assert deciding.idle

@@ -11,6 +11,7 @@ from structured_server.core.reads import ReadRequest
 from structured_server.core.state import GAP, LongState
 from structured_server.core.tokens import Kind
 from structured_server.errors import StateTooLong
+from structured_server.jobs import FIRST_LOOK, SEAM
 from tests.fake_backend import FakeBackend
 from tests.shell.deciding import SCHEMA, Deciding, query, sure
 from tests.shell.simulated_time import simulate, simulated
@@ -48,6 +49,31 @@ async def test_by_default_a_state_that_does_not_fit_is_refused_with_the_numbers_
     for way in ("read.long_state", f"--max-model-len above {room + 50}"):
         assert way in caught.value.hint
     assert [] == deciding.backend.batches
+
+
+@simulated
+async def test_of_a_state_that_is_far_too_long_only_a_beginning_is_looked_at() -> None:
+    deciding = holding(await around() + 50)
+    with pytest.raises(StateTooLong) as caught:
+        await deciding.driver.decide(query(state="x" * FIRST_LOOK + "y"))
+    assert "state has far more tokens than fit; 50 fit beside these questions." == caught.value.message
+
+
+@simulated
+async def test_a_long_state_with_room_for_it_is_read_whole() -> None:
+    length = FIRST_LOOK + 100
+    deciding = holding(await around() + length)
+    outcome = await deciding.driver.decide(query(state="x" * length))
+    assert (length, length) == (outcome.state_tokens, outcome.state_tokens_used)
+
+
+@pytest.mark.parametrize("over", [1, SEAM])
+@simulated
+async def test_a_long_state_that_hardly_passes_the_room_is_refused_with_its_number(over: int) -> None:
+    deciding = holding(await around() + FIRST_LOOK)
+    with pytest.raises(StateTooLong) as caught:
+        await deciding.driver.decide(query(state="x" * (FIRST_LOOK + over)))
+    assert f"state has {FIRST_LOOK + over} tokens; {FIRST_LOOK} fit" in caught.value.message
 
 
 @pytest.mark.parametrize("long_state", ["reject", "head", "tail", "middle"])

@@ -42,6 +42,32 @@ def test_the_embedded_model_needs_nothing_more() -> None:
     assert (64, 2, None) == (settings.canvas, settings.threads, settings.entropy_threshold)
 
 
+@pytest.mark.parametrize(
+    "given", [("http://a", "https://b/v1"), "http://a,https://b/v1", (" http://a , https://b/v1,",)]
+)
+def test_several_upstreams_are_repeated_or_separated_by_commas(given: tuple[str, ...] | str) -> None:
+    assert ("http://a", "https://b/v1") == Settings(**NEEDED | {"upstream": given}).upstreams
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (["--upstream", "http://a", "--upstream", "http://b"], {}),
+        (["--upstream", "http://a,http://b"], {}),
+        ([], {"STRUCTURED_SERVER_UPSTREAM": "http://a,http://b"}),
+        ([], {"STRUCTURED_SERVER_UPSTREAM": "http://a http://b"}),
+    ],
+)
+def test_several_upstreams_may_come_as_flags_or_as_a_variable(
+    arguments: list[str], environ: dict[str, str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        context = serve.make_context("serve", ["--model", "dgemma", *arguments])
+    assert ("http://a", "http://b") == Settings(**context.params).upstreams
+
+
 def test_transformers_need_a_model() -> None:
     settings = Settings(**TRANSFORMERS)
     assert ("./model", "auto", "auto") == (settings.tokenizer_source, settings.device, settings.dtype)
@@ -76,6 +102,11 @@ def test_a_tokenizer_of_its_own_is_taken_before_the_models_name() -> None:
             "--upstream must start with http:// or https://, got '127.0.0.1:8000'",
         ),
         ({"upstream": "ftp://host"}, "--upstream must start with http:// or https://"),
+        ({"upstream": "http://a,host"}, "--upstream must start with http:// or https://, got 'host'"),
+        ({"upstream": ("http://a", "http://b", "http://a")}, "--upstream names the same server twice"),
+        ({"upstream": ("http://a/v1", "http://a/")}, "--upstream names the same server twice"),
+        ({"upstream": " , "}, "add --upstream URL"),
+        ({"max_wait_ms": -1}, "--max-wait-ms must not be negative, got -1"),
         ({"model": None}, "serve needs --model NAME"),
         ({"model": ""}, "serve needs --model NAME"),
         ({"canvas": 0}, "--canvas must be a multiple of 16 up to 256, got 0"),

@@ -73,12 +73,13 @@ def test_only_what_its_sender_can_mend_is_called_an_error_of_the_request(
     """A client raises by status, people read the type: both must say whose turn it is."""
     status, body = answered(kind("was wrong."), OPENAI)
     key = issubclass(kind, MissingKey | WrongKey)
+    mended = issubclass(kind, errors.CallerError | errors.RateLimited)  # a 429 says of itself that it passes
     assert (issubclass(kind, errors.CallerError) and not key) == (
         "invalid_request_error" == body["error"]["type"]
     )
-    assert issubclass(kind, errors.CallerError) == (status < 500)
+    assert mended == (status < 500)
     for dialect in (DECIDE, SYSTEM_ONE):
-        assert issubclass(kind, errors.CallerError) == (answered(kind("was wrong."), dialect)[0] < 500)
+        assert mended == (answered(kind("was wrong."), dialect)[0] < 500)
 
 
 def test_every_class_in_the_tables_is_in_the_tree() -> None:
@@ -93,7 +94,10 @@ def test_every_class_in_the_tables_is_in_the_tree() -> None:
         (MissingKey("x."), (403, "authentication_error"), (401, "invalid_api_key")),
         (WrongKey("x."), (401, "authentication_error"), (401, "invalid_api_key")),
         (Overloaded("x."), (529, "overloaded_error"), (503, "overloaded")),
+        (errors.DrawsMissing("x."), (503, "overloaded_error"), (503, "draws_missing")),
         (errors.Loading("x."), (503, "overloaded_error"), (503, "loading")),
+        (errors.RateLimited("x."), (429, "rate_limit_error"), (429, "rate_limit_exceeded")),
+        (errors.IdentityUnchecked("x."), (503, "overloaded_error"), (503, "identity_unchecked")),
         (errors.DeadlineExceeded("x."), (504, "upstream_timeout"), (504, "deadline_exceeded")),
         (UpstreamTimeout("x."), (502, "upstream_timeout"), (502, "engine_error")),
         (errors.UpstreamFailed("x."), (502, "upstream_error"), (502, "engine_error")),

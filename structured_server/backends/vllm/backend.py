@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from structured_server.backends import Generation, NotReady, Relayed, Step
-from structured_server.backends.vllm import probe
+from structured_server.backends import Generation, NotReady, Relayed, Single, Step
+from structured_server.backends.vllm import probe, probe_routed
 from structured_server.backends.vllm.client import Client
 from structured_server.backends.vllm.messages import (
     CHAT_COMPLETIONS,
     COMPLETIONS,
     TOKENIZE,
     chat_body,
+    chat_headers,
     completion_body,
     generation_body,
     parse_chat,
@@ -24,7 +25,7 @@ from structured_server.backends.vllm.messages import (
     parse_token_count,
 )
 from structured_server.core.plan import Capabilities
-from structured_server.core.reads import Prompt, Read, ReadRequest
+from structured_server.core.reads import Prompt, Read, ReadRequest, checked
 from structured_server.core.tokens import Tokenizer
 from structured_server.errors import (
     InvalidRequest,
@@ -54,7 +55,7 @@ class EngineTokenizer(Tokenizer, Protocol):
         """Return the text with every control token's spelling broken."""
 
 
-class VllmBackend:
+class VllmBackend(Single):
     """Reads by one vLLM server.
 
     Until each width has been read once, reads are made at the widest canvas, which `prepare` warms: the first
@@ -72,11 +73,14 @@ class VllmBackend:
         canvas: int,
         transport: PromptTransport = "completions",
         read_timeout_s: float = 30.0,
+        health_path: str = "/health",
     ) -> None:
         self.model = model
         self._tokenizer = tokenizer
         self._canvas = canvas
         self._transport = transport
+        self._route = probe.BY_IDS if transport == "completions" else probe.BY_CHAT
+        self._health_path = health_path
         self._client = Client(url, timeout_s=read_timeout_s)
         self._capabilities = Capabilities(
             (canvas,),
@@ -89,6 +93,11 @@ class VllmBackend:
             continues=transport == "completions",
         )
         self._lost = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._client.url
 
     @property
     def capabilities(self) -> Capabilities:
@@ -133,14 +142,19 @@ class VllmBackend:
         """
         self._lost.clear()
         url, canvas = self._client.url, self._canvas
-        yield Step("engine", f"the engine at {url} to answer /health")
-        await probe.check_health(self._client)
+        yield Step("engine", f"the engine at {url} to answer {self._health_path}")
+        await probe.check_health(self._client, self._health_path)
         yield Step("model", f"the engine's list of models to hold {self.model}")
         max_model_len = await probe.find_model(self._client, self.model)
+        if max_model_len is None and self._route is probe.BY_CHAT:
+            max_model_len = await probe_routed.find_length(self._client, self.model)
         yield Step("tokenizer", "the engine to tokenise as this server does")
-        await probe.compare_tokenizers(self._client, self.model, self._tokenizer)
+        if self._route is probe.BY_IDS or await probe.tokenises(self._client, self.model):
+            await probe.compare_tokenizers(self._client, self.model, self._tokenizer, self._route)
+        else:
+            await probe_routed.compare_tokenizers_by_chat(self._client, self.model, self._tokenizer)
         yield Step("contract", "the engine to refuse a seed canvas of the wrong length")
-        await probe.check_seeded_reads(self._client, self.model, canvas)
+        await probe.check_seeded_reads(self._client, self.model, canvas, self._route)
         yield Step("warm_up", f"the first read of the widest canvas ({canvas} tokens)")
         await probe.warm(self._read_warm, self._tokenizer, canvas)
         yield Step("images", "the engine to say whether it sees images")
@@ -160,7 +174,7 @@ class VllmBackend:
                 except TimeoutError:
                     pass
                 try:
-                    await probe.check_health(self._client)
+                    await probe.check_health(self._client, self._health_path)
                 except NotReady as lost:
                     return str(lost)
                 self._lost.clear()
@@ -214,7 +228,7 @@ class VllmBackend:
             raise UpstreamProtocolError(
                 f"prompt ({read.prompt_tokens} tokens) and canvas ({request.width}) pass its limit {length}."
             )
-        return read
+        return checked(request, read)
 
     async def _read_chat(self, request: ReadRequest, body: bytes, timeout_s: float | None) -> bytes:
         """Send a chat read. What an engine refuses with images in it, it refuses because of them.
@@ -223,7 +237,9 @@ class VllmBackend:
         to the mere tokenising of its prompt, which a failure of the engine's own leaves alone.
         """
         try:
-            return await self._client.read(CHAT_COMPLETIONS, body, timeout_s=timeout_s)
+            return await self._client.read(
+                CHAT_COMPLETIONS, body, timeout_s=timeout_s, headers=chat_headers(request.prompt)
+            )
         except (UpstreamRejected, UpstreamFailed) as error:
             if not request.prompt.images:
                 raise

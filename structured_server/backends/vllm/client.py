@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ import aiohttp
 from structured_server.backends import Relayed
 from structured_server.backends.vllm.messages import error_message
 from structured_server.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+
+_CREDENTIALS = re.compile(r"//[^/?#]*@")
+
+PASSING = frozenset({408, 425, 429})
+"""Statuses of the 4xx with which routers say that it is not the request that is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +29,14 @@ class Reply:
 
 
 class Client:
-    """Keep-alive connections to one base URL, opened on first use."""
+    """Keep-alive connections to one base URL, opened on first use.
+
+    `url` is for messages: a name and a password that stand in it are sent, and never shown.
+    """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self._base = url.rstrip("/").removesuffix("/v1")
+        self.url = _CREDENTIALS.sub("//", self._base, count=1)
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -37,9 +47,16 @@ class Client:
             UpstreamUnreachable: no connection, or one that broke.
             UpstreamTimeout: no reply in time.
         """
-        return await self._send("GET", path, None, timeout_s)
+        return await self._send("GET", path, None, timeout_s, None)
 
-    async def post(self, path: str, body: bytes, *, timeout_s: float | None = None) -> Reply:
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
         """Send a POST of JSON.
 
         A kept-alive connection that the server had closed meanwhile is replaced once: reads change nothing,
@@ -50,23 +67,30 @@ class Client:
             UpstreamTimeout: no reply in time.
         """
         try:
-            return await self._send("POST", path, body, timeout_s)
+            return await self._send("POST", path, body, timeout_s, headers)
         except _StaleConnection:
-            return await self._send("POST", path, body, timeout_s)
+            return await self._send("POST", path, body, timeout_s, headers)
 
-    async def read(self, path: str, body: bytes, *, timeout_s: float | None = None) -> bytes:
+    async def read(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Send a read and return the body of its 200.
 
         Raises:
-            UpstreamRejected: a 4xx.
+            UpstreamRejected: a 4xx that will not pass.
             UpstreamFailed: any other status.
             UpstreamUnreachable: no connection, or one that broke.
             UpstreamTimeout: no reply in time.
         """
-        reply = await self.post(path, body, timeout_s=timeout_s)
+        reply = await self.post(path, body, timeout_s=timeout_s, headers=headers)
         if reply.status == 200:
             return reply.body
-        if 400 <= reply.status < 500:
+        if 400 <= reply.status < 500 and reply.status not in PASSING:
             raise UpstreamRejected(f"the engine refused the read with {reply.status}.")
         raise UpstreamFailed(f"the engine failed on the read with {reply.status}.")
 
@@ -81,7 +105,7 @@ class Client:
         with _own_kinds(self.url, timeout_s):
             async with self._opened().request(
                 "POST",
-                self.url + path,
+                self._base + path,
                 data=body,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=timeout_s),
@@ -97,9 +121,18 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
-    async def _send(self, method: str, path: str, body: bytes | None, timeout_s: float | None) -> Reply:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout_s: float | None,
+        headers: Mapping[str, str] | None,
+    ) -> Reply:
         seconds = self._timeout_s if timeout_s is None else timeout_s
-        request = self._opened().request(method, self.url + path, data=body, allow_redirects=False)
+        request = self._opened().request(
+            method, self._base + path, data=body, headers=headers, allow_redirects=False
+        )
         async with _own_errors(self.url, seconds), request as response:
             return Reply(response.status, await response.read())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
 import orjson
@@ -25,7 +26,7 @@ TOKENIZE = "/tokenize"
 def completion_body(model: str, request: ReadRequest) -> bytes:
     """Return the body of `POST /v1/completions`, the prompt as token ids."""
     body: dict[str, Any] = {"model": model, "prompt": request.prompt.ids, "logprobs": 1}
-    return orjson.dumps(body | _seeded_read(request))
+    return orjson.dumps(body | _seeded_read(request) | _salt(request.prompt))
 
 
 def generation_body(model: str, prompt: Prompt, tokens: int, stop: int) -> bytes:
@@ -39,6 +40,7 @@ def generation_body(model: str, prompt: Prompt, tokens: int, stop: int) -> bytes
             "logprobs": 0,  # the ids of what is written stand there
             "return_tokens_as_token_ids": True,
         }
+        | _salt(prompt)
     )
 
 
@@ -60,7 +62,17 @@ def chat_body(model: str, request: ReadRequest, neutralise: Callable[[str], str]
         "top_logprobs": 1,
         "chat_template_kwargs": {"enable_thinking": False},
     }
-    return orjson.dumps(body | _seeded_read(request))
+    # vLLM takes 0 and -1 for all of the vocabulary, smg only -1.
+    return orjson.dumps(body | _seeded_read(request) | {"top_k": -1} | _salt(request.prompt))
+
+
+def chat_headers(prompt: Prompt) -> dict[str, str]:
+    """Return what keeps all reads about one state together behind a router that heeds it, as smg can."""
+    digest = blake2b(digest_size=16)
+    for segment in prompt.segments:
+        if segment.kind is Kind.STATE:
+            digest.update(segment.text.encode("utf-8", "surrogatepass"))
+    return {"X-SMG-Routing-Key": digest.hexdigest()}
 
 
 def parse_completion(request: ReadRequest, body: bytes) -> Read:
@@ -157,6 +169,10 @@ def _seeded_read(request: ReadRequest) -> dict[str, Any]:
     }
 
 
+def _salt(prompt: Prompt) -> dict[str, Any]:
+    return {"cache_salt": prompt.cache_salt} if prompt.cache_salt else {}
+
+
 def _image_part(image: Image) -> dict[str, Any]:
     data = base64.b64encode(image.data).decode("ascii")
     return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{data}"}}
@@ -239,12 +255,18 @@ class _Chat(_Wire):
     usage: _Usage
 
 
+_NAMES = frozenset(name for each in _Wire.__subclasses__() for name in each.model_fields)
+
+
 def _parse(model: type[_Reply], body: bytes) -> _Reply:
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
+        # Of the names in a reply only our own are repeated: the engine's may hold text.
+        where = (
+            ".".join(str(part) for part in first["loc"] if part in _NAMES or isinstance(part, int)) or "body"
+        )
         raise UpstreamProtocolError(f"the engine's reply is no read: {where}: {first['msg']}.") from None
 
 

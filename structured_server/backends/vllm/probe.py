@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import orjson
 
 from structured_server.backends import NotReady
 from structured_server.backends.vllm.client import Client, Reply, explain
-from structured_server.backends.vllm.messages import COMPLETIONS, TOKENIZE, error_message
+from structured_server.backends.vllm.messages import CHAT_COMPLETIONS, COMPLETIONS, TOKENIZE, error_message
 from structured_server.core.canvas import Canvas, Slot
 from structured_server.core.reads import Prompt, Read, ReadRequest, checked, fill_with_noise
 from structured_server.core.tokens import Kind, Segment, Tokenizer
@@ -36,6 +37,25 @@ PROBE_TEXTS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A way that reads go: its path, and what the smallest request has there."""
+
+    path: str
+    prompt: Mapping[str, Any]
+    logprobs: Mapping[str, Any]
+
+
+BY_IDS = Route(COMPLETIONS, {"prompt": [0]}, {"logprobs": 1})
+BY_CHAT = Route(
+    CHAT_COMPLETIONS,
+    {"messages": [{"role": "user", "content": "0"}]},
+    {"logprobs": True, "top_logprobs": 1},
+)
+SHORT_SEED = {"diffusion_seed_canvas": [0], "diffusion_max_steps": 1, "diffusion_read_only": True}
+"""What an engine that knows seeded reads refuses before it does anything."""
+
+
 class Comparable(Tokenizer, Protocol):
     """A tokenizer that can say what the engine's should give."""
 
@@ -43,17 +63,17 @@ class Comparable(Tokenizer, Protocol):
         """Return the ids that the engine's own tokenizer gives, control tokens recognised."""
 
 
-async def check_health(client: Client) -> None:
+async def check_health(client: Client, path: str = "/health") -> None:
     """Ask the engine whether it is up.
 
     Raises:
         NotReady: nothing answers, or the engine says that it is dead.
     """
-    reply = await _ask(client.get("/health", timeout_s=HEALTH_S))
+    reply = await ask(client.get(path, timeout_s=HEALTH_S))
     if reply.status == 503:
-        raise NotReady(f"the engine at {client.url} says that it is dead (/health answered 503).")
+        raise NotReady(f"the engine at {client.url} says that it is dead ({path} answered 503).")
     if reply.status != 200:
-        raise NotReady(f"{client.url}/health answered {reply.status}, not 200: is this a vLLM server?")
+        raise NotReady(f"{client.url}{path} answered {reply.status}, not 200: is this a vLLM server?")
 
 
 async def find_model(client: Client, model: str) -> int | None:
@@ -62,7 +82,7 @@ async def find_model(client: Client, model: str) -> int | None:
     Raises:
         NotReady: the engine serves other models.
     """
-    reply = await _ask(client.get("/v1/models", timeout_s=PROBE_S))
+    reply = await ask(client.get("/v1/models", timeout_s=PROBE_S))
     try:
         served = {entry["id"]: entry.get("max_model_len") for entry in orjson.loads(reply.body)["data"]}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
@@ -76,7 +96,15 @@ async def find_model(client: Client, model: str) -> int | None:
     return length if isinstance(length, int) else None
 
 
-async def compare_tokenizers(client: Client, model: str, tokenizer: Comparable) -> None:
+async def tokenises(client: Client, model: str) -> bool:
+    """Tell whether there is a `/tokenize` to compare with: routers have none."""
+    body = orjson.dumps({"model": model, "prompt": "", "add_special_tokens": False})
+    return (await ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))).status != 404
+
+
+async def compare_tokenizers(
+    client: Client, model: str, tokenizer: Comparable, route: Route = BY_IDS
+) -> None:
     """Compare ids for a few telling texts, and the sizes of the vocabularies.
 
     Raises:
@@ -84,18 +112,35 @@ async def compare_tokenizers(client: Client, model: str, tokenizer: Comparable) 
     """
     for text in PROBE_TEXTS:
         body = orjson.dumps({"model": model, "prompt": text, "add_special_tokens": False})
-        reply = await _ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
+        reply = await ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
         try:
             theirs = list(orjson.loads(reply.body)["tokens"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise NotReady(f"{client.url}/tokenize answered {explain(reply)}, not with token ids.") from None
-        ours = list(tokenizer.encode_like_engine(text))
-        if ours != theirs:
-            raise NotReady(
-                f"this server's tokenizer is not the engine's: {text[:20]!r}... is {len(ours)} tokens here, "
-                f"{len(theirs)} there, with other ids. Set --tokenizer to the engine's model."
-            )
-    size = await _vocabulary_size(client, model)
+        compare(text, list(tokenizer.encode_like_engine(text)), theirs)
+    await compare_sizes(client, model, tokenizer, route)
+
+
+def compare(text: str, ours: Sequence[int], theirs: Sequence[int]) -> None:
+    """Hold the ids of a text against the engine's.
+
+    Raises:
+        NotReady: they differ.
+    """
+    if ours != theirs:
+        raise NotReady(
+            f"this server's tokenizer is not the engine's: {text[:20]!r}... is {len(ours)} tokens here, "
+            f"{len(theirs)} there, with other ids. Set --tokenizer to the engine's model."
+        )
+
+
+async def compare_sizes(client: Client, model: str, tokenizer: Comparable, route: Route) -> None:
+    """Hold the tokenizer's ids against the size of the engine's vocabulary, where the engine tells it.
+
+    Raises:
+        NotReady: there are ids beyond it.
+    """
+    size = await _vocabulary_size(client, model, route)
     if size is not None and tokenizer.noise_ids[-1] >= size:
         raise NotReady(
             f"this server's tokenizer has ids up to {tokenizer.noise_ids[-1]}, the engine's model only "
@@ -103,14 +148,13 @@ async def compare_tokenizers(client: Client, model: str, tokenizer: Comparable) 
         )
 
 
-async def check_seeded_reads(client: Client, model: str, canvas: int) -> None:
+async def check_seeded_reads(client: Client, model: str, canvas: int, route: Route = BY_IDS) -> None:
     """Send a seed of one token: an engine that knows seeded reads refuses it and names its canvas.
 
     Raises:
         NotReady: it answers as if nothing had been asked, or its canvas is too narrow.
     """
-    seeded = {"diffusion_seed_canvas": [0], "diffusion_max_steps": 1, "diffusion_read_only": True}
-    reply = await _complete(client, model, {"max_tokens": 1, "vllm_xargs": seeded})
+    reply = await complete(client, model, {"max_tokens": 1, "vllm_xargs": SHORT_SEED}, route)
     if reply.status == 200:
         raise NotReady(
             "the engine ignores seeded canvases, so every answer would be made up: "
@@ -137,7 +181,7 @@ async def sees_images(client: Client, model: str) -> bool:
         {"type": "text", "text": "What is this?"},
     ]
     body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": content}]})
-    reply = await _ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
+    reply = await ask(client.post(TOKENIZE, body, timeout_s=PROBE_S))
     return reply.status == 200
 
 
@@ -171,19 +215,32 @@ async def warm(read: Callable[[ReadRequest], Awaitable[Read]], tokenizer: Tokeni
         raise NotReady(f"a read of {width} tokens failed: {error.message}") from None
 
 
-async def _vocabulary_size(client: Client, model: str) -> int | None:
+async def _vocabulary_size(client: Client, model: str, route: Route) -> int | None:
     """Return the size that the engine names when it is asked for an id beyond any vocabulary."""
-    reply = await _complete(client, model, {"max_tokens": 1, "logprobs": 1, "logprob_token_ids": [2**31 - 1]})
+    fields = {"max_tokens": 1, "logprob_token_ids": [2**31 - 1], **route.logprobs}
+    reply = await complete(client, model, fields, route)
     named = re.search(r"Vocabulary size: (\d+)", error_message(reply.body))
     return int(named[1]) if named else None
 
 
-async def _complete(client: Client, model: str, fields: dict[str, object]) -> Reply:
-    body = orjson.dumps({"model": model, "prompt": [0], **fields})
-    return await _ask(client.post(COMPLETIONS, body, timeout_s=PROBE_S))
+async def complete(
+    client: Client, model: str, fields: Mapping[str, Any], route: Route, timeout_s: float = PROBE_S
+) -> Reply:
+    """Send the smallest request there is with these fields.
+
+    Raises:
+        NotReady: nothing answers.
+    """
+    body = orjson.dumps({"model": model, **route.prompt, **fields})
+    return await ask(client.post(route.path, body, timeout_s=timeout_s))
 
 
-async def _ask(reply: Awaitable[Reply]) -> Reply:
+async def ask(reply: Awaitable[Reply]) -> Reply:
+    """Return the reply.
+
+    Raises:
+        NotReady: none comes.
+    """
     try:
         return await reply
     except UpstreamError as error:
