@@ -176,7 +176,7 @@ def embedded_server() -> Iterator[str]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "structured_server", "serve", "--backend", "embedded"]
     command += ["--port", str(port), "--log-level", "error"]
-    process = subprocess.Popen(command)  # noqa: S603  it is this program
+    process = subprocess.Popen(command)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_ready(url)

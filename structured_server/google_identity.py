@@ -126,7 +126,7 @@ class GoogleVerifier:
     """Checks signature, time and audience with google-auth."""
 
     audience: str
-    certificates: Callable[..., Any]
+    certificates: Any  # a google.auth.transport.Request
 
     def __call__(self, token: str) -> Claims:
         """Return a token's claims; raises whatever is wrong with it."""

@@ -24,6 +24,8 @@ from structured_server.parallel import together
 WORTH_A_RETRY = 0.4
 """The share of the time to the deadline that must be left for something to be done again."""
 
+ATTEMPTS = 3
+
 RETRY_S = 3.0
 PASSING = ("unreachable", "timeout", "failed", "protocol")
 """Kinds of upstream errors that another attempt may not meet. Another engine may not refuse what one did."""
@@ -161,12 +163,22 @@ class Performer:
             if extra:
                 reads = await self._engine(prompt, course).read(piece)
             else:
-                reads = await self._attempt(prompt, course, lambda engine: engine.read(piece), bounded=True)
+                reads = await self._first_reads(piece, course)
         kind = "extra" if extra else "first"
         self._metrics.reads.labels(kind).inc(len(piece))
         self._metrics.batch_seconds.labels(kind).observe(lap.engine)
         self._metrics.queue_seconds.observe(lap.queue)
         return _Piece(reads, lap.queue, lap.engine)
+
+    async def _first_reads(self, piece: Sequence[ReadRequest], course: Course) -> list[Read]:
+        """Perform reads that a decision cannot do without; where each is a request, each is made again alone."""
+        prompt = piece[0].prompt
+        parts = [[request] for request in piece] if self._backend.capabilities.separate else [piece]
+
+        async def attempt(part: Sequence[ReadRequest]) -> list[Read]:
+            return await self._attempt(prompt, course, lambda engine: engine.read(part), bounded=True)
+
+        return [read for reads in await together([attempt(part) for part in parts]) for read in reads]
 
     def _engine(self, prompt: Prompt, course: Course) -> Engine:
         """Return the engine that a decision's reads go to: the same for all of them."""
@@ -178,33 +190,49 @@ class Performer:
     async def _attempt(
         self, prompt: Prompt, course: Course, work: Callable[[Engine], Awaitable[T]], *, bounded: bool
     ) -> T:
-        """Have an engine do the work, and once more where that failed early: elsewhere, if there is another.
+        """Have an engine do the work, and again where that failed early: elsewhere, if there is another.
 
         Where there is, an engine that says nothing is not waited for until it is too late to ask the other,
         unless the work is not to be `bounded`.
         """
-        now = asyncio.get_running_loop().time
         engine = self._engine(prompt, course)
-        needed = WORTH_A_RETRY * course.seconds
-        patience = course.deadline - needed - now()
-        alone = self._elsewhere(course, engine) is engine
-        try:
-            async with _bounded(engine, None if alone or not bounded or patience <= 0 else patience):
-                return await work(engine)
-        except UpstreamError as error:
-            left = course.deadline - now()
-            if left < needed and not isinstance(error, _GivenUp):  # which was in time, if only just
-                raise
-            other = course.engine  # another of its reads may have moved it already
-            if other is None or other is engine:
-                other = self._elsewhere(course, engine)
-            if error.kind not in PASSING and (error.kind != "rejected" or other is engine):
-                raise
-            course.engine = other
-            self._metrics.upstream_errors.labels(error.kind).inc()
-            self._metrics.retries.inc()
-        async with _bounded(other, RETRY_S if bounded and left > RETRY_S else None):
-            return await work(other)
+        for to_come in reversed(range(ATTEMPTS)):
+            try:
+                async with _bounded(engine, self._patience(engine, course, to_come) if bounded else None):
+                    return await work(engine)
+            except UpstreamError as error:
+                if not to_come:
+                    raise
+                engine = self._next(engine, course, error)
+                self._metrics.upstream_errors.labels(error.kind).inc()
+                self._metrics.retries.inc()
+        raise AssertionError("the last attempt returns or raises")
+
+    def _patience(self, engine: Engine, course: Course, to_come: int) -> float | None:
+        """Return for how many seconds an attempt is waited for, before so many more; None: to the deadline."""
+        left = course.deadline - asyncio.get_running_loop().time()
+        spare = left - WORTH_A_RETRY * course.seconds
+        if to_come and spare > 0 and self._elsewhere(course, engine) is not engine:
+            return spare / to_come
+        again = to_come < ATTEMPTS - 1
+        return RETRY_S if again and left > RETRY_S else None
+
+    def _next(self, engine: Engine, course: Course, error: UpstreamError) -> Engine:
+        """Return who does the work again after this error.
+
+        Raises:
+            UpstreamError: this error, where it is too late, or another attempt would meet it too.
+        """
+        left = course.deadline - asyncio.get_running_loop().time()
+        if left < WORTH_A_RETRY * course.seconds and not isinstance(error, _GivenUp):  # in time, if only just
+            raise error
+        other = course.engine  # another of its reads may have moved it already
+        if other is None or other is engine:
+            other = self._elsewhere(course, engine)
+        if error.kind not in PASSING and (error.kind != "rejected" or other is engine):
+            raise error
+        course.engine = other
+        return other
 
     def _elsewhere(self, course: Course, engine: Engine) -> Engine:
         """Return another engine for the decision, or the same where there is no other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
 import socket
@@ -14,6 +15,9 @@ from structured_server.errors import SettingsError
 from structured_server.settings import Settings
 
 BACKLOG = 2048
+
+COLLECT_AFTER = (50_000, 20, 20)
+"""Objects left over until young ones are collected, and how often that is until older ones are."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -46,6 +50,16 @@ def serve(settings: Settings) -> None:
     allow_many_connections()
     listening = listen(settings.host, settings.port)
     _load_and_serve(settings, listening, Placeholder(listening))
+
+
+def spare_the_collector() -> None:
+    """Have the garbage collector look seldom, and never through what has been loaded.
+
+    Requests leave no cycles behind unless they end in an error, while each look through what hundreds of
+    waiting ones hold stops the event loop for up to 0.3 s.
+    """
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: Placeholder) -> None:
@@ -83,6 +97,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
         timeout_keep_alive=75,  # longer than load balancers keep idle connections
         timeout_graceful_shutdown=settings.drain_s,
     )
+    spare_the_collector()
     # uvicorn drains on SIGTERM and then raises it again for whoever was asked before: that is success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     Server(config).run(sockets=[listening])

@@ -42,6 +42,7 @@ class Capabilities:
     chat: bool = False  # takes chat requests as they are
     continues: bool = True  # prompts may end inside of the model's turn
     images: bool = False  # the model sees images
+    separate: bool = False  # reads made at once are requests of their own: one may fail without the others
 
 
 @dataclass(frozen=True, slots=True)

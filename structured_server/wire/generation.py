@@ -105,7 +105,7 @@ def _refuse_addresses(messages: list[Any]) -> None:
         for place, part in enumerate(content if isinstance(content, list) else ()):
             for name, given in part.items() if isinstance(part, dict) else ():
                 url = given.get("url") if isinstance(given, dict) else given
-                if name.endswith("_url") and not (isinstance(url, str) and url.startswith("data:")):
+                if name.endswith("_url") and not (isinstance(url, str) and url.lower().startswith("data:")):
                     raise InvalidRequest(
                         "must be a data URL (data:image/png;base64,...).",
                         path=("messages", index, "content", place, name),

@@ -40,6 +40,7 @@ def able(
         chat=True,
         continues=continues,
         images=images,
+        separate=True,
     )
 
 

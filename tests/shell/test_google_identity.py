@@ -256,14 +256,14 @@ def _signed() -> tuple[Callable[..., str], KeptCertificates]:
     public = private.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    signer = crypt.RSASigner.from_string(pem, key_id="ours")
+    signer = crypt.RSASigner.from_string(pem, key_id="ours")  # type: ignore[no-untyped-call]
     reply = Reply(data=json.dumps({"ours": public.decode()}).encode())
 
     def sign(*, key_id: str = "ours", **claims: Any) -> str:
         now = int(time.time())
         whole = CLAIMS | {"aud": AUDIENCE, "iat": now - 10, "exp": now + 600} | claims
         said = {name: value for name, value in whole.items() if value is not None}
-        token: bytes = jwt.encode(signer, said, key_id=key_id)
+        token: bytes = jwt.encode(signer, said, key_id=key_id)  # type: ignore[no-untyped-call]
         return token.decode()
 
     return sign, KeptCertificates(lambda *_, **__: reply)

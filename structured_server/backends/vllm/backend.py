@@ -91,6 +91,7 @@ class VllmBackend(Single):
             generation=True,
             chat=True,
             continues=transport == "completions",
+            separate=True,
         )
         self._lost = asyncio.Event()
 
