@@ -171,7 +171,7 @@ class Performer:
         return _Piece(reads, lap.queue, lap.engine)
 
     async def _first_reads(self, piece: Sequence[ReadRequest], course: Course) -> list[Read]:
-        """Perform reads that a decision cannot do without; where each is a request, each is made again alone."""
+        """Perform reads that a decision needs; where each is a request, one that fails is made again alone."""
         prompt = piece[0].prompt
         parts = [[request] for request in piece] if self._backend.capabilities.separate else [piece]
 
@@ -209,7 +209,7 @@ class Performer:
         raise AssertionError("the last attempt returns or raises")
 
     def _patience(self, engine: Engine, course: Course, to_come: int) -> float | None:
-        """Return for how many seconds an attempt is waited for, before so many more; None: to the deadline."""
+        """Return the seconds that an attempt is waited for, before so many more; None: to the deadline."""
         left = course.deadline - asyncio.get_running_loop().time()
         spare = left - WORTH_A_RETRY * course.seconds
         if to_come and spare > 0 and self._elsewhere(course, engine) is not engine:

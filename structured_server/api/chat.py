@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack
 
 from starlette.requests import Request
@@ -14,10 +15,12 @@ from structured_server.api.errors import json_response
 from structured_server.api.query import about, outcome_of, query_of
 from structured_server.api.service import Service
 from structured_server.backends import Relayed
-from structured_server.errors import UnknownModel
+from structured_server.errors import UnknownModel, UpstreamError
 from structured_server.wire.generation import for_engine, parse_object
 from structured_server.wire.schema_message import render, schema_query
 from structured_server.wire.systemone import MODELS
+
+log = logging.getLogger(__name__)
 
 
 async def chat(request: Request, service: Service) -> Response:
@@ -64,7 +67,10 @@ async def _written(asked: dict[str, object], request: Request, service: Service)
 
 
 class _Handed(StreamingResponse):
-    """Hands on pieces as they come. The engine's reply is closed however this ends, begun or not."""
+    """Hands on pieces as they come. The engine's reply is closed however this ends, begun or not.
+
+    Where it breaks off, so does this one: the connection is closed without the end of the body.
+    """
 
     def __init__(self, relayed: Relayed, kept_open: AsyncExitStack) -> None:
         super().__init__(relayed.pieces, relayed.status, headers={"Content-Type": relayed.media_type})
@@ -72,5 +78,9 @@ class _Handed(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, whose body has been read."""
-        async with self._kept_open:
-            await super().__call__(scope, receive, send)
+        try:
+            async with self._kept_open:
+                await super().__call__(scope, receive, send)
+        except UpstreamError as error:
+            fields = {"request_id": scope["state"]["request_id"]}
+            log.warning("a relayed reply broke off: %s", error.message, extra={"fields": fields})

@@ -170,6 +170,26 @@ def test_a_client_that_leaves_before_the_reply_gives_the_permit_back(backend: Fa
         wait_until(lambda: 0.0 == in_use(url))
 
 
+def test_a_reply_that_breaks_off_is_never_passed_off_as_whole(caplog: pytest.LogCaptureFixture) -> None:
+    class Breaking(Writing):
+        async def _written(self) -> AsyncIterator[bytes]:
+            yield b"data: 1\n\n"
+            raise UpstreamUnreachable("the connection to the engine broke.")
+
+    with serving_http(Breaking()) as url:
+        with (
+            pytest.raises(httpx.RemoteProtocolError, match="incomplete"),
+            httpx.stream("POST", url + CHAT, json=HELLO) as reply,
+        ):
+            assert [b"data: 1\n\n"] == list(reply.iter_raw())
+        wait_until(lambda: 0.0 == in_use(url))
+        metrics = httpx.get(f"{url}/metrics").text
+    assert 'structured_server_upstream_errors_total{kind="unreachable"} 1.0' in metrics
+    (said,) = [record for record in caplog.records if record.name == "structured_server.api.chat"]
+    assert "a relayed reply broke off: the connection to the engine broke." == said.getMessage()
+    assert all("unforeseen" not in record.getMessage() for record in caplog.records)
+
+
 async def test_chat_takes_its_turn_with_reads(start: Start) -> None:
     """One read at a time: while the engine writes, none is made, and nobody may wait here."""
     writing = Writing(b"x")
