@@ -171,7 +171,7 @@ class Performer:
         return _Piece(reads, lap.queue, lap.engine)
 
     async def _first_reads(self, piece: Sequence[ReadRequest], course: Course) -> list[Read]:
-        """Perform reads that a decision needs; where each is a request, one that fails is made again alone."""
+        """Perform reads that a decision needs. Of separate ones, those are made again that failed."""
         prompt = piece[0].prompt
         parts = [[request] for request in piece] if self._backend.capabilities.separate else [piece]
 
