@@ -39,6 +39,10 @@ class FastModel:
         """
         head = file.head
         self._model = _parse(file.model_only).model
+        if resize := getattr(self._model, "_resize_cache", None):
+            # It keeps the first 10,000 texts that it sees, whole where nothing splits them into words: those
+            # of callers, none of which comes again. Runs of our own text are kept in `LoadedTokenizer`.
+            resize(0)
         where = "tokenizer.json, added_tokens"
         tokens = merge_added(
             (AddedToken.parse(each, where) for each in head["added_tokens"] or ()), configured
