@@ -153,7 +153,7 @@ async def test_an_engine_that_hangs_is_left_in_time_for_the_other(site: Site) ->
     home.faults = Faults(hang=True)
     begun = time.monotonic()
     assert (await site.decide(samples=1, deadline_s=1)).decision.answers
-    assert 0.6 <= time.monotonic() - begun < 1
+    assert 0.3 <= time.monotonic() - begun < 1
     assert (1, 1) == (len(other.reads), site.counted("upstream_errors_total", kind="timeout"))
     await until(lambda: home.hung_up == 1)
 
@@ -163,7 +163,7 @@ async def test_where_both_fail_it_is_an_error_and_not_an_answer(site: Site) -> N
         engine.faults = Faults(body="nan")
     with pytest.raises(UpstreamError, match="is no log-probability"):
         await site.decide(samples=1)
-    assert [1, 1] == [len(engine.reads) for engine in site.engines]
+    assert [1, 2] == sorted(len(engine.reads) for engine in site.engines)
 
 
 async def test_an_engine_that_fails_on_every_read_is_soon_asked_no_more(site: Site) -> None:

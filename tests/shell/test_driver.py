@@ -187,15 +187,15 @@ async def test_groups_are_read_at_the_same_time_and_answered_in_the_callers_orde
 @simulated
 async def test_when_a_group_fails_the_others_are_cancelled_and_all_permits_come_back() -> None:
     backend = FakeBackend(delay_s=5)
-    backend.delays = {1: 1, 3: 1}
+    backend.delays = {1: 1, 3: 1, 4: 1}
     backend.failures = dict.fromkeys(backend.delays, UpstreamFailed("it broke."))
     deciding = Deciding(backend)
     with pytest.raises(UpstreamFailed, match="it broke"):
         await deciding.driver.decide(query(isolate="all"))
-    assert 2 == now()
+    assert 3 == now()
     assert 2 == backend.cancelled
     assert deciding.idle
-    assert 2 == deciding.counted("upstream_errors_total", kind="failed")
+    assert 3 == deciding.counted("upstream_errors_total", kind="failed")
 
 
 @simulated
@@ -340,12 +340,12 @@ async def test_a_cancelled_decision_leaves_nothing_behind() -> None:
 @simulated
 async def test_a_first_read_that_fails_is_the_decisions_failure(samples: int | str) -> None:
     backend = FakeBackend()
-    backend.failures = dict.fromkeys((0, 1), UpstreamTimeout("it did not answer."))
+    backend.failures = dict.fromkeys((0, 1, 2), UpstreamTimeout("it did not answer."))
     deciding = Deciding(backend)
     with pytest.raises(UpstreamTimeout):
         await deciding.driver.decide(query(samples=samples))
-    assert 2 == len(backend.batches)
-    assert 2 == deciding.counted("upstream_errors_total", kind="timeout")
+    assert 3 == len(backend.batches)
+    assert 3 == deciding.counted("upstream_errors_total", kind="timeout")
     assert 0 == deciding.counted("decisions_total", extended="false")
     assert deciding.idle
 

@@ -195,6 +195,27 @@ async def test_a_permit_is_held_over_both_attempts_and_then_given_back() -> None
     assert deciding.idle
 
 
+@simulated
+async def test_of_reads_that_are_requests_of_their_own_only_the_failed_one_is_made_again() -> None:
+    backend = FakeBackend(logprob=sure, separate=True)
+    backend.failures = broken(1, 3)
+    deciding = Deciding(backend)
+    outcome = await deciding.driver.decide(query(samples=3))
+    assert 3 == answers_of(outcome)["urgent"].draws
+    assert [1] * 5 == [len(batch) for batch in backend.batches]
+    assert 3 == len(set(backend.batches))
+    assert backend.batches[1] == backend.batches[3] == backend.batches[4]
+    assert 2 == deciding.counted("retries_total")
+
+
+@simulated
+async def test_where_reads_share_a_pass_all_of_them_are_made_again() -> None:
+    backend = FakeBackend(logprob=sure)
+    backend.failures = broken(0)
+    await Deciding(backend).driver.decide(query(samples=3))
+    assert [3, 3] == [len(batch) for batch in backend.batches]
+
+
 # Two engines
 
 
