@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
+from structured_server import tracing
 from structured_server.admission import DEFAULT_LANE, Admission, Lane, Rank
 from structured_server.backends import Backend, Relayed
 from structured_server.core.answers import Answer, DecisionWarning, Skipped
@@ -206,7 +207,10 @@ class Driver:
         self._performer.expect(frame, policy, course)  # before anything is spent on it
         whole = Matter(query.state, query.images, query.seed, query.cache_salt)
         long = len(query.state) * len(frame.plan.groups) > LONG_STATE
-        fitting, before = await _off_the_loop(long, lambda: _cut(JobMaker(frame, whole), query.long_state))
+        with tracing.span("tokenise"):
+            fitting, before = await _off_the_loop(
+                long, lambda: _cut(JobMaker(frame, whole), query.long_state)
+            )
         answers: dict[str, Answer | Skipped] = {}
         readings: list[GroupReading] = []
         for stage in frame.plan.stages:
@@ -223,7 +227,8 @@ class Driver:
                     for each, thought in zip(opened, thoughts, strict=True)
                 ]
 
-            made = await _off_the_loop(long, jobs)
+            with tracing.span("tokenise"):
+                made = await _off_the_loop(long, jobs)
             course.leg()
             found = await together([self._performer.read(job, policy, course) for job in made])
             readings += found
@@ -231,9 +236,10 @@ class Driver:
                 answers.update(answers_of(reading))
         if query.require_draws:
             _require_draws(readings)
-        decision = conclude(
-            frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
-        )
+        with tracing.span("fold"):
+            decision = conclude(
+                frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
+            )
         used = fitting.state_tokens()
         warnings = (*self._caveats(query.schema), *_about_cut(before, used), *decision.warnings)
         return Outcome(

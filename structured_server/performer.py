@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from structured_server import tracing
 from structured_server.admission import DEFAULT_LANE, NOTHING, Admission, Lane, Weight
 from structured_server.backends import Backend, Engine, Generation, Relayed
 from structured_server.core.policy import ReadPolicy
@@ -159,12 +160,13 @@ class Performer:
 
     async def _perform_piece(self, piece: Sequence[ReadRequest], extra: bool, course: Course) -> _Piece:
         lap, prompt = Lap(), piece[0].prompt
-        async with self._permit(_weight(piece), course, lap, extra=extra):
-            if extra:
-                reads = await self._engine(prompt, course).read(piece)
-            else:
-                reads = await self._first_reads(piece, course)
         kind = "extra" if extra else "first"
+        async with self._permit(_weight(piece), course, lap, extra=extra):
+            with tracing.span("reads", kind=kind, count=len(piece)):
+                if extra:
+                    reads = await self._engine(prompt, course).read(piece)
+                else:
+                    reads = await self._first_reads(piece, course)
         self._metrics.reads.labels(kind).inc(len(piece))
         self._metrics.batch_seconds.labels(kind).observe(lap.engine)
         self._metrics.queue_seconds.observe(lap.queue)
@@ -257,6 +259,7 @@ class Performer:
                     course.begun = True
                     started = loop.time()
                     lap.queue += started - asked
+                    tracing.passed("queue", started - asked)
                     yield
                     lap.engine += loop.time() - started
 

@@ -20,6 +20,7 @@ CLIENT_VARIABLES = frozenset({f"{PREFIX}URL", f"{PREFIX}TOKEN", f"{PREFIX}TIMEOU
 BackendName = Literal["vllm", "embedded", "transformers"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 PromptTransport = Literal["completions", "chat"]
+LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 WIDTH_STEP = 16
@@ -135,6 +136,8 @@ class Settings:
         "File with such a request and, under expect, its right answers. Default: one about an incident.", ""
     )
     log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
+    log_format: LogFormat = _setting("How log lines are written; auto is text on a terminal.", "auto")
+    gcp_project: str = _setting("The Google Cloud project that traces in log lines are named by.", "")
 
     def __post_init__(self) -> None:
         self._settle_backend()

@@ -6,12 +6,17 @@ import logging
 import re
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structured_server.api.errors import InternalError, dialect_of, error_response
+from structured_server import tracing
+from structured_server.api.errors import GONE, InternalError, dialect_of, error_response
 from structured_server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +37,19 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
+        if scope["path"] in PROBES:
+            await self._serve(scope, receive, send, headers)
+            return
+        with tracing.request(scope["method"], tracing.place_of(headers)) as span:
+            status = await self._serve(scope, receive, send, headers)
+            if span is not None:
+                _describe(span, scope, status)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> int | None:
+        """Serve a request, and return the status that it was answered with, None where it was not."""
         begun = time.monotonic()
-        given = Headers(scope=scope).get("x-request-id", "")
+        given = headers.get("x-request-id", "")
         request_id = given if _USABLE_ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
         dialect = dialect_of(scope["path"])
         scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect, key="", cache_salt="")
@@ -57,9 +73,10 @@ class RequestLog:
                 await error_response(error, request_id, dialect)(scope, receive, send_with_id)
         finally:
             self._account(scope, status, time.monotonic() - begun, request_id)
+        return status
 
     def _account(self, scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = _route(scope)
         self._metrics.requests.labels(route, str(status or "cancelled")).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
@@ -70,7 +87,35 @@ class RequestLog:
                 "route": route,
                 "status": status,
                 "ms": round(1000 * seconds, 1),
+                "httpRequest": {
+                    "requestMethod": scope["method"],
+                    "requestUrl": route,
+                    "status": status or GONE,
+                    "latency": f"{seconds:.6f}s",
+                },
                 **({"key": key} if (key := scope["state"]["key"]) else {}),
                 **scope["state"].get("log_fields", {}),
             }
             log.log(level, "request", extra={"fields": fields})
+
+
+def _route(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _describe(span: Span, scope: Scope, status: int | None) -> None:
+    """Say of a request's span what OpenTelemetry's conventions want, and nothing that a caller wrote."""
+    from opentelemetry.trace import Status, StatusCode
+
+    route = _route(scope)
+    span.update_name(f"{scope['method']} {route}")
+    span.set_attributes(
+        {
+            "http.request.method": scope["method"],
+            "http.route": route,
+            "http.response.status_code": status or GONE,
+            "structured_server.request_id": scope["state"]["request_id"],
+        }
+    )
+    if status is not None and status >= 500:
+        span.set_status(Status(StatusCode.ERROR))

@@ -66,7 +66,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
     # Imported here: together they take longer than a probe waits.
     import uvicorn
 
-    from structured_server import logs
+    from structured_server import __version__, logs, tracing
     from structured_server.api.app import create_app
     from structured_server.api.connections import impatient
     from structured_server.api.service import build
@@ -84,7 +84,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
             service.readiness.drain()
             super().handle_exit(sig, frame)
 
-    logs.configure(settings.log_level)
+    logs.configure(settings.log_level, settings.log_format, settings.gcp_project)
     placeholder.enter("tokenizer")
     service = build(settings)
     config = uvicorn.Config(
@@ -100,4 +100,9 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
     spare_the_collector()
     # uvicorn drains on SIGTERM and then raises it again for whoever was asked before: that is success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    Server(config).run(sockets=[listening])
+    end_traces = tracing.begin(__version__) if tracing.wanted() else None
+    try:
+        Server(config).run(sockets=[listening])
+    finally:
+        if end_traces:
+            end_traces()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from structured_server import tracing
 from structured_server.backends import Generation, NotReady, Relayed, Single, Step
 from structured_server.backends.vllm import probe, probe_routed
 from structured_server.backends.vllm.client import Client
@@ -196,7 +197,7 @@ class VllmBackend(Single):
             self._capabilities = replace(self._capabilities, widths=widths)
 
     async def _read_one(self, request: ReadRequest) -> Read:
-        with self._noticing_loss():
+        with tracing.span("read", width=request.width, upstream=self.url), self._noticing_loss():
             return await self._send(request, None)
 
     @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from structured_server import tracing
 from structured_server.backends import Relayed
 from structured_server.backends.vllm.messages import error_message
 from structured_server.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
@@ -102,11 +103,13 @@ class Client:
             UpstreamUnreachable: no connection, or one that broke, before the reply or within it.
             UpstreamTimeout: nothing came for too long.
         """
+        place = tracing.current()
         with _own_kinds(self.url, timeout_s):
             async with self._opened().request(
                 "POST",
                 self._base + path,
                 data=body,
+                headers={"traceparent": place.traceparent} if place else None,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=timeout_s),
             ) as response:
@@ -130,6 +133,8 @@ class Client:
         headers: Mapping[str, str] | None,
     ) -> Reply:
         seconds = self._timeout_s if timeout_s is None else timeout_s
+        if place := tracing.current():
+            headers = {**(headers or {}), "traceparent": place.traceparent}
         request = self._opened().request(
             method, self._base + path, data=body, headers=headers, allow_redirects=False
         )
