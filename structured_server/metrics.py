@@ -6,6 +6,9 @@ Those of API keys are the names in the keys file.
 from __future__ import annotations
 
 import asyncio
+import platform
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import (
@@ -19,16 +22,16 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from structured_server.admission import Admission
+from structured_server.answer_metrics import AnswerMetrics
 from structured_server.breaker import State
-from structured_server.core.answers import Skipped
 from structured_server.core.decision import Decision
 
 if TYPE_CHECKING:
     from structured_server.backends.vllm.replica import Replica
 
 BREAKER_STATES: tuple[State, ...] = get_args(State)
+SHORT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 4, 8, 16)
-SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
 
 class Metrics:
@@ -36,7 +39,8 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self) -> None:
+    def __init__(self, questions: Iterable[str] = ()) -> None:
+        """Name these questions' answers by their ids."""
         self.registry = CollectorRegistry()
         registry = self.registry
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -53,24 +57,13 @@ class Metrics:
         self.decisions = Counter(
             "structured_server_decisions", "Decisions made.", ["extended"], registry=registry
         )
+        self._made = {extended: self.decisions.labels(str(extended).lower()) for extended in (False, True)}
         self.shared_decisions = Counter(
             "structured_server_shared_decisions",
             "Decisions that took the answer of an equal one in flight.",
             registry=registry,
         )
-        self.answers = Counter(
-            "structured_server_answers", "Answers given.", ["type", "status"], registry=registry
-        )
-        self.normalized_entropy = Histogram(
-            "structured_server_normalized_entropy",
-            "Entropy of answers: 0 certain, 1 uniform.",
-            ["type"],
-            buckets=SHARES,
-            registry=registry,
-        )
-        self.label_mass = Histogram(
-            "structured_server_label_mass", "Probability on the labels.", buckets=SHARES, registry=registry
-        )
+        self.answers = AnswerMetrics(registry, questions)
         self.reads = Counter(
             "structured_server_reads", "Reads sent to the engine.", ["kind"], registry=registry
         )
@@ -86,6 +79,18 @@ class Metrics:
         )
         self.queue_seconds = Histogram(
             "structured_server_queue_seconds", "Wait for a permit.", buckets=SECONDS, registry=registry
+        )
+        self.tokenise_seconds = Histogram(
+            "structured_server_tokenise_seconds",
+            "Making prompts of a state, measuring and cutting it included.",
+            buckets=SHORT_SECONDS,
+            registry=registry,
+        )
+        self.fold_seconds = Histogram(
+            "structured_server_fold_seconds",
+            "Making answers of what was read.",
+            buckets=SHORT_SECONDS,
+            registry=registry,
         )
         self.permits = Gauge(
             "structured_server_permits_in_use", "Permits that are out.", ["unit"], registry=registry
@@ -147,6 +152,25 @@ class Metrics:
         self.engine_losses = Counter(
             "structured_server_engine_losses", "Times that a ready engine was lost.", registry=registry
         )
+        self.warm_up_seconds = Gauge(
+            "structured_server_warm_up_seconds",
+            "Time that the engine took to become ready, the last time that it did.",
+            registry=registry,
+        )
+        self._build = Gauge(
+            "structured_server_build_info",
+            "1, with what runs here.",
+            ["version", "method", "backend", "python"],
+            registry=registry,
+        )
+        self._step = Gauge(
+            "structured_server_readiness_step",
+            "1 for the step of getting ready that the server is at.",
+            ["step"],
+            registry=registry,
+        )
+        self._at_step: str | None = None
+        self._waiting_since = time.monotonic()
 
         self.canary_runs = Counter(
             "structured_server_canary_runs",
@@ -160,6 +184,23 @@ class Metrics:
             registry=registry,
         )
         self._canary_right: Gauge | None = None
+
+    def runs(self, version: str, method: str, backend: str) -> None:
+        """Say what runs here."""
+        self._build.labels(version, method, backend, platform.python_version()).set(1)
+
+    def stands_at(self, step: str) -> None:
+        """Say at which step of getting ready the server is."""
+        if step == self._at_step:
+            return
+        if self._at_step is not None:
+            self._step.remove(self._at_step)
+        if step == "ready":
+            self.warm_up_seconds.set(time.monotonic() - self._waiting_since)
+        elif self._at_step == "ready":
+            self._waiting_since = time.monotonic()
+        self._at_step = step
+        self._step.labels(step).set(1)
 
     def canary_judged(self, right: bool) -> None:
         """Say whether the latest decision with known answers was right. There is no metric before one."""
@@ -196,15 +237,9 @@ class Metrics:
         if shared:
             self.shared_decisions.inc()
             return
-        self.decisions.labels("true" if decision.extended_by else "false").inc()
-        for answer in decision.answers.values():
-            kind = answer.question.kind
-            self.answers.labels(kind, answer.status).inc()
-            if isinstance(answer, Skipped):
-                continue
-            self.normalized_entropy.labels(kind).observe(answer.distribution.normalized_entropy)
-            if answer.distribution.label_mass is not None:
-                self.label_mass.observe(answer.distribution.label_mass)
+        self._made[bool(decision.extended_by)].inc()
+        for name, answer in decision.answers.items():
+            self.answers.observe(name, answer)
         for reading in decision.readings:
             if reading.skipped is not None:
                 self.skipped_extra_reads.inc()

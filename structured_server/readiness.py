@@ -130,4 +130,5 @@ class ReadinessMonitor:
         if step.name != self._step.name:
             self._since = time.monotonic()
         self._step = step
+        self._metrics.stands_at(step.name)
         self._problem = problem

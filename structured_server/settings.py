@@ -26,6 +26,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 WIDTH_STEP = 16
 WIDEST_CANVAS = 256
 WIDEST_EMBEDDED = 64
+MOST_NAMED = 50
 LAST_PORT = 65_535
 
 _SERVICE_LINK = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
@@ -135,6 +136,9 @@ class Settings:
     canary: str = _setting(
         "File with such a request and, under expect, its right answers. Default: one about an incident.", ""
     )
+    metrics_question: tuple[str, ...] = _setting(
+        "Id of a question to have metrics of its own, its options' names included; may be repeated.", ()
+    )
     log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
     log_format: LogFormat = _setting("How log lines are written; auto is text on a terminal.", "auto")
     gcp_project: str = _setting("The Google Cloud project that traces in log lines are named by.", "")
@@ -168,6 +172,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value >= 0:  # NaN is refused too
                 raise SettingsError(f"--{flag(name)} must not be negative, got {value}.")
+        if len(self.metrics_question) > MOST_NAMED:
+            raise SettingsError(f"--metrics-question may be given {MOST_NAMED} times at most.")
         if self.port > LAST_PORT:
             raise SettingsError(f"--port must be at most {LAST_PORT}, got {self.port}.")
 

@@ -21,6 +21,7 @@ def filled_in(target: Target, revision: str) -> dict[str, str]:
     """Return what stands for each name in the files."""
     model = f"{WEIGHTS}/{target.model.rpartition('/')[2]}" if target.bucket else target.model
     return {
+        "PROJECT": target.project,
         "SERVICE": target.service,
         "REVISION": revision,
         "SERVICE_ACCOUNT": target.account,

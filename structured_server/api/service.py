@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from structured_server import __version__
 from structured_server.admission import Admission, Weight
 from structured_server.backends import Backend
 from structured_server.core.plan import Isolate, ReadOptions
 from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, UNTEMPERED, ByType, ReadPolicy
+from structured_server.core.provenance import METHOD
 from structured_server.core.tokens import Tokenizer
 from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
@@ -95,7 +97,8 @@ def assemble(
         thresholds = ByType.same(settings.entropy_threshold)
     else:
         thresholds = demo.entropy_thresholds if demo else ByType.same(DEFAULT_ENTROPY_THRESHOLD)
-    metrics = Metrics()
+    metrics = Metrics(settings.metrics_question)
+    metrics.runs(__version__, METHOD, backend.name)
     admission = Admission(
         Weight(settings.max_positions, settings.max_reads),
         max_waiting=settings.max_waiting,

@@ -29,12 +29,10 @@ PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 VLLM = """#!/bin/sh
 cd /repo && PYTHONPATH=/repo exec /opt/proxy/bin/python -m tests.deploy.fake_vllm "$@"
 """
-# What the builder needs of this machine to reach its package registries; it is not part of the image.
-REGISTRIES = [
-    path
-    for path in ("/etc/pip.conf", "/etc/xdg/pip", "/root/.config/pip", "/root/.pip", "/etc/ssl/certs", "/opt")
-    if Path(path).exists()
-]
+PROXY = ("/opt/proxy/bin/structured-server", "serve")
+ENGINE = ("-m", "tests.deploy.fake_vllm", "serve")
+CERTIFICATES = "/etc/ssl/certs"
+"""Of this machine, for the registries that the builder asks; they are not part of the image."""
 
 
 def buildah(*arguments: str, limit_s: float = 600) -> str:
@@ -80,7 +78,7 @@ def build(base: str, target: str) -> str:
         "build",
         *("--target", target, "--tag", name, "--isolation", "chroot", "--layers=false"),
         *("--build-arg", f"VLLM_IMAGE={base}", "--build-arg", f"PYTHON_IMAGE={base}"),
-        *(part for path in REGISTRIES for part in ("--volume", f"{path}:{path}:ro")),
+        *("--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"),
         str(ROOT),
         limit_s=1200,
     )
@@ -139,10 +137,15 @@ class Container:
                 environ = (folder / "environ").read_bytes()
             except OSError:
                 continue
-            # As a process of its own, not as words of the one that started it.
-            if f"PORT={self.port}".encode() in environ and line[: len(words)] == list(words):
+            # A script's interpreter stands before its name.
+            runs = any(line[start : start + len(words)] == list(words) for start in (0, 1))
+            if f"PORT={self.port}".encode() in environ and runs:
                 return int(folder.name)
         pytest.fail(f"there is no process {words}")
+
+    def terminate(self) -> None:
+        """Send TERM to its first process, tini."""
+        os.kill(self.pid_of(*self.config["Entrypoint"][1:]), signal.SIGTERM)
 
     def said(self) -> str:
         """Return all that it wrote; it must have ended."""
@@ -151,7 +154,8 @@ class Container:
     def remove(self) -> None:
         """End it, whatever it does."""
         if self.process.poll() is None:
-            self.process.kill()
+            self.terminate()
+        self.process.communicate(timeout=20)
         buildah("rm", self.name)
 
 
@@ -181,14 +185,14 @@ def test_it_binds_at_once_becomes_ready_decides_and_drains(running: Container) -
     reply = httpx.post(f"http://127.0.0.1:{running.port}/decide", json=ASKED, timeout=10)
     assert (200, "dgemma") == (reply.status_code, reply.json()["model"])
 
-    proxy = running.pid_of("/opt/proxy/bin/python3", "/opt/proxy/bin/structured-server", "serve")
-    engine = running.pid_of("/opt/proxy/bin/python", "-m", "tests.deploy.fake_vllm", "serve")
+    proxy = running.pid_of(*PROXY)
+    engine = running.pid_of(*ENGINE)
     assert b"hf_marker" not in Path(f"/proc/{proxy}/environ").read_bytes()
     assert b"hf_marker" in Path(f"/proc/{engine}/environ").read_bytes()
     assert 10001 == Path(f"/proc/{proxy}").stat().st_uid == Path(f"/proc/{engine}").stat().st_uid
 
     begun = time.monotonic()
-    os.kill(running.pid_of("tini", "--"), signal.SIGTERM)
+    running.terminate()
     said = running.said()
     assert time.monotonic() - begun < 9
     assert 0 == running.process.returncode, said
@@ -199,11 +203,7 @@ def test_it_binds_at_once_becomes_ready_decides_and_drains(running: Container) -
 @pytest.mark.parametrize("who", ["proxy", "engine"])
 def test_either_death_ends_the_container_with_its_status(running: Container, who: str) -> None:
     running.wait_for("/ready", 200)
-    words = {
-        "proxy": ("/opt/proxy/bin/python3", "/opt/proxy/bin/structured-server", "serve"),
-        "engine": ("/opt/proxy/bin/python", "-m", "tests.deploy.fake_vllm", "serve"),
-    }
-    os.kill(running.pid_of(*words[who]), signal.SIGKILL)
+    os.kill(running.pid_of(*(PROXY if who == "proxy" else ENGINE)), signal.SIGKILL)
     said = running.said()
     assert 137 == running.process.returncode, said
     assert f"the {who} ended by itself with status 137" in said

@@ -100,7 +100,9 @@ async def test_a_decision_is_counted_with_each_of_its_answers() -> None:
     } == {name: value for name, value in said.items() if name.startswith("answers_total")}
     assert 2 == said["normalized_entropy_count type=noul"]
     assert 2 == said["normalized_entropy_sum type=noul"]
-    assert 4 == said["label_mass_count"]
+    assert 4 == sum(value for name, value in said.items() if name.startswith("label_mass_count"))
+    assert (2, 2) == (said["first_entropy_nats_count type=noul"], said["top_probability_count type=noul"])
+    assert [] == [name for name in said if name.startswith("question_")]
     assert 0 == said["skipped_extra_reads_total"]
 
 
@@ -128,7 +130,8 @@ async def test_a_label_mass_that_the_engine_hides_is_not_counted_as_none() -> No
     metrics = Metrics()
     metrics.observe(replace(decision, answers={"urgent": hidden}))
     assert (1, 0) == tuple(
-        samples(metrics)[name] for name in ("answers_total status=decided type=noul", "label_mass_count")
+        samples(metrics)[name]
+        for name in ("answers_total status=decided type=noul", "label_mass_count type=noul")
     )
 
 
@@ -142,7 +145,54 @@ async def test_a_skipped_question_is_counted_as_such_and_has_no_numbers() -> Non
         "answers_total status=decided type=noul": 1,
         "answers_total status=skipped type=noul": 1,
     } == {name: value for name, value in said.items() if name.startswith("answers_total")}
-    assert (1, 1) == (said["normalized_entropy_count type=noul"], said["label_mass_count"])
+    assert (1, 1) == (said["normalized_entropy_count type=noul"], said["label_mass_count type=noul"])
+
+
+@simulated
+async def test_named_questions_have_metrics_of_their_own_and_no_others_do() -> None:
+    choice = Choice("Which?", (("networking", None), ("compute", None)))
+    schema = Schema((("a", choice), ("b", choice)))
+    deciding = Deciding(FakeBackend(logprob=sure), metrics=Metrics(["a"]))
+    await deciding.driver.decide(query(schema=schema, samples=1))
+    said = samples(deciding.metrics)
+    assert 1 == said["question_top_probability_count question=a"]
+    assert 1 == said["question_answers_total answer=networking question=a"]
+    assert [] == [name for name in said if "question=b" in name]
+
+
+@simulated
+async def test_a_named_question_has_no_more_than_so_many_answers() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure), metrics=Metrics(["a"]))
+    for number in range(40):
+        choice = Choice("Which?", ((f"x{number}", None), (f"y{number}", None)))
+        await deciding.driver.decide(query(schema=Schema((("a", choice),)), samples=1))
+    said = samples(deciding.metrics)
+    counted = {name: value for name, value in said.items() if name.startswith("question_answers_total")}
+    assert 33 == len(counted)
+    assert 8 == counted["question_answers_total answer=other question=a"]
+
+
+def test_it_says_what_runs_and_at_which_step_of_getting_ready_it_is() -> None:
+    metrics = Metrics()
+    metrics.runs("1.2", "m1", "vllm")
+    for step in ("engine", "warm_up", "ready", "engine"):
+        metrics.stands_at(step)
+    said = samples(metrics)
+    (build,) = [name for name in said if name.startswith("build_info")]
+    assert "backend=vllm method=m1" in build
+    assert {"readiness_step step=engine": 1} == {
+        name: value for name, value in said.items() if name.startswith("readiness_step")
+    }
+    assert 0 < said["warm_up_seconds"] < 5
+
+
+@simulated
+async def test_the_parts_of_a_decisions_time_are_told_apart() -> None:
+    deciding = Deciding(FakeBackend(logprob=sure, delay_s=1))
+    await deciding.driver.decide(query(samples=1))
+    said = samples(deciding.metrics)
+    assert (2, 1) == (said["tokenise_seconds_count"], said["fold_seconds_count"])
+    assert (1, 1) == (said["batch_seconds_sum kind=first"], said["queue_seconds_count"])
 
 
 @simulated
