@@ -161,5 +161,5 @@ def test_every_alert_has_its_section_and_its_tests() -> None:
 def test_a_rule_that_is_wrong_is_refused(tmp_path: Path) -> None:
     wrong = (FOLDER / "rules.yml").read_text().replace("sum by (job)", "sum by (job", 1)
     (tmp_path / "rules.yml").write_text(wrong)
-    command = [BINARIES / "promtool", "check", "rules", tmp_path / "rules.yml"]
+    command = [str(BINARIES / "promtool"), "check", "rules", str(tmp_path / "rules.yml")]
     assert 0 != subprocess.run(command, capture_output=True).returncode
