@@ -27,7 +27,8 @@
     │   ├── UpstreamFailed             it failed on the read (5xx)
     │   └── UpstreamProtocolError      its reply is not what the read contract promises
     ├── SettingsError                  the command line or environment is wrong
-    └── TokenizerError                 the tokenizer's files cannot be used
+    ├── TokenizerError                 the tokenizer's files cannot be used
+    └── DecisionLogError               the decision log cannot be read or written
 
 Messages say what was wrong, where, and what would be right. They never hold text of a state or
 of criteria.
@@ -236,3 +237,9 @@ class TokenizerError(StructuredServerError):
     """The tokenizer's files cannot be used."""
 
     code = "tokenizer"
+
+
+class DecisionLogError(StructuredServerError):
+    """The decision log cannot be read or written."""
+
+    code = "decision_log"

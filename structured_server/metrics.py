@@ -137,6 +137,12 @@ class Metrics:
             ["file"],
             registry=registry,
         )
+        self.decision_log_records = Counter(
+            "structured_server_decision_log_records",
+            "Decisions that the decision log got: written, or dropped and why.",
+            ["outcome"],
+            registry=registry,
+        )
         self.shed = Counter(
             "structured_server_shed",
             "Decisions and batches of reads that were refused a place in the queue.",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from ipaddress import ip_address
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from structured_server.core.plan import Scaffold
@@ -15,7 +11,6 @@ from structured_server.core.reads import SlotFill
 from structured_server.errors import SettingsError
 
 PREFIX = "STRUCTURED_SERVER_"
-CLIENT_VARIABLES = frozenset({f"{PREFIX}URL", f"{PREFIX}TOKEN", f"{PREFIX}TIMEOUT"})
 
 BackendName = Literal["vllm", "embedded", "transformers"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -28,11 +23,6 @@ WIDEST_CANVAS = 256
 WIDEST_EMBEDDED = 64
 MOST_NAMED = 50
 LAST_PORT = 65_535
-
-_SERVICE_LINK = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
-
-PLATFORMS = {"K_SERVICE": "in Cloud Run", "KUBERNETES_SERVICE_HOST": "in Kubernetes"}
-"""Variables that platforms set in every container."""
 
 
 def _setting(help_text: str, default: Any = None) -> Any:
@@ -139,6 +129,17 @@ class Settings:
     metrics_question: tuple[str, ...] = _setting(
         "Id of a question to have metrics of its own, its options' names included; may be repeated.", ()
     )
+    decision_log: str = _setting(
+        "SQLite file in which every decision is recorded, without its state. Default: none.", ""
+    )
+    decision_log_state: bool = _setting("Record the text of states too; log replay needs it.", False)
+    decision_log_key_file: str = _setting(
+        "File with the secret under which states are hashed in the decision log. Default: one that ends with "
+        "the process.",
+        "",
+    )
+    decision_log_days: int = _setting("Days after which records are deleted; 0 keeps them.", 30)
+    decision_log_mb: int = _setting("Size in MiB from which the oldest records make room for new ones.", 1024)
     log_level: LogLevel = _setting("Lowest level of log lines; info has a line a request.", "info")
     log_format: LogFormat = _setting("How log lines are written; auto is text on a terminal.", "auto")
     gcp_project: str = _setting("The Google Cloud project that traces in log lines are named by.", "")
@@ -165,10 +166,18 @@ class Settings:
             "max_reads",
             "max_body_bytes",
             "threads",
+            "decision_log_mb",
         ):
             if getattr(self, name) < 1:
                 raise SettingsError(f"--{flag(name)} must be at least 1, got {getattr(self, name)}.")
-        for name in ("max_waiting", "max_wait_ms", "entropy_threshold", "port", "canary_s"):
+        for name in (
+            "max_waiting",
+            "max_wait_ms",
+            "entropy_threshold",
+            "port",
+            "canary_s",
+            "decision_log_days",
+        ):
             value = getattr(self, name)
             if value is not None and not value >= 0:  # NaN is refused too
                 raise SettingsError(f"--{flag(name)} must not be negative, got {value}.")
@@ -252,56 +261,3 @@ def choices(annotation: str) -> tuple[str, ...]:
     """Return what a field of this annotation may hold, () where anything."""
     found: Any = globals().get(annotation.removesuffix(" | None"))
     return get_args(found)
-
-
-def service_links(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that Kubernetes itself sets for a Service of this program's name.
-
-    STRUCTURED_SERVER_PORT is one of them where it holds an address, and ours where it holds a number.
-    """
-    return [
-        name
-        for name, value in environ.items()
-        if _SERVICE_LINK.fullmatch(name) and (name != variable("port") or "://" in value)
-    ]
-
-
-def refuse_unknown(environ: Mapping[str, str]) -> None:
-    """Refuse environment variables with our prefix that no setting reads: most are misspelt.
-
-    Raises:
-        SettingsError: naming the variable and the nearest known one.
-    """
-    known = {variable(each.name) for each in fields(Settings)} | CLIENT_VARIABLES
-    for name in environ:
-        if name.startswith(PREFIX) and name not in known:
-            near = get_close_matches(name, sorted(known), n=1)
-            raise SettingsError(
-                f"the environment variable {name} is no setting."
-                + (f" Did you mean {near[0]}?" if near else "")
-            )
-
-
-def refuse_demo_model(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Refuse to serve the embedded model where somebody may rely on it, unless that was asked for.
-
-    Raises:
-        SettingsError: saying where, and what to add.
-    """
-    if settings.backend != "embedded" or settings.allow_demo_model:
-        return
-    places = [place for name, place in PLATFORMS.items() if environ.get(name)]
-    if not _is_loopback(settings.host):
-        places.append(f"on {settings.host}")
-    if places:
-        raise SettingsError(
-            f"the embedded model is a demonstration, and this would serve it {' and '.join(places)}: "
-            "add --allow-demo-model if that is meant, or --upstream URL for a real one."
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

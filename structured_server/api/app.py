@@ -54,12 +54,16 @@ def create_app(service: Service) -> FastAPI:
         following = asyncio.create_task(service.readiness.run())
         watching = [asyncio.create_task(each.watch()) for each in service.watched]
         idling = [asyncio.create_task(canary.run())] if canary else []
+        if service.decision_log is not None:
+            service.decision_log.start()
         yield
         for task in (following, *watching, *idling):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         await service.backend.close()
+        if service.decision_log is not None:
+            await asyncio.to_thread(service.decision_log.close)
 
     async def handle_counted(request: Request, error: Exception) -> Response:
         if isinstance(error, Unavailable):

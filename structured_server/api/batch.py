@@ -18,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import InternalError
-from structured_server.api.query import about, query_of
+from structured_server.api.query import named, query_of, sender_of
 from structured_server.api.service import Service
+from structured_server.decision_log import Sender
 from structured_server.driver import Outcome, Query
 from structured_server.errors import DeadlineExceeded, Overloaded, StructuredServerError, Unavailable
 from structured_server.jobs import extensions_allowed
@@ -71,7 +72,7 @@ async def decide_batch(request: Request, service: Service, pace: Pace = DEFAULT_
         question_set=compiled.question_set,
         items=len(batch.items),
     )
-    run = _Run(service, query, pace, request.state.request_id, Lane(request.state.key, batch=True))
+    run = _Run(service, query, pace, sender_of(request))
     request.state.log_fields = run.tally
     return _Lines(run.lines(header, batch.items), run.tally)
 
@@ -84,12 +85,12 @@ def _parse(request: Request, body: bytes) -> Batch:
 class _Run:
     """The items of one batch on their way."""
 
-    def __init__(self, service: Service, query: Query, pace: Pace, request_id: str, lane: Lane) -> None:
+    def __init__(self, service: Service, query: Query, pace: Pace, sender: Sender) -> None:
         self._service = service
         self._query = query
         self._pace = pace
-        self._request_id = request_id
-        self._lane = lane
+        self._sender = sender
+        self._lane = Lane(sender.key, batch=True)
         self.tally: dict[str, int | bool] = {"ok": 0, "failed": 0}
 
     async def lines(self, header: dict[str, Any], items: tuple[Item, ...]) -> AsyncGenerator[bytes, None]:
@@ -117,14 +118,16 @@ class _Run:
     async def _answer(self, item: Item) -> bytes:
         """Return an item's line, whatever comes of it."""
         try:
-            outcome = await self._decide(replace(self._query, state=item.state))
-            line = _line(decided_line(item, render(outcome, **about(self._service), metadata={})))
+            query = replace(self._query, state=item.state)
+            outcome = await self._decide(query)
+            about = named(query, outcome, self._service, self._sender, {}, item.names)
+            line = _line(decided_line(item, render(outcome, **about, metadata={})))
         except StructuredServerError as error:
             if isinstance(error, Unavailable):
                 self._service.metrics.refused.labels(error.code).inc()
             return self._failed(item, error)
         except Exception:
-            fields = {"request_id": self._request_id, "item": item.index}
+            fields = {"request_id": self._sender.request_id, "item": item.index}
             log.exception("unforeseen error", extra={"fields": fields})
             message = "something went wrong here; the log has it under this request's id."
             return self._failed(item, InternalError(message))
@@ -153,7 +156,7 @@ class _Run:
 
     def _failed(self, item: Item, error: StructuredServerError) -> bytes:
         self.tally["failed"] += 1
-        return _line(failed_line(item, error, self._request_id))
+        return _line(failed_line(item, error, self._sender.request_id))
 
 
 class _Lines(StreamingResponse):

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
 from structured_server.api.errors import json_response
-from structured_server.api.query import about, outcome_of, query_of
+from structured_server.api.query import outcome_of, query_of
 from structured_server.api.service import Service
 from structured_server.backends import Relayed
 from structured_server.errors import UnknownModel, UpstreamError
@@ -35,7 +35,7 @@ async def chat(request: Request, service: Service) -> Response:
     query = schema_query(asked)
     if query is None:
         return await _written(asked, request, service)
-    outcome = await outcome_of(
+    outcome, about = await outcome_of(
         query_of(
             query,
             service,
@@ -46,7 +46,7 @@ async def chat(request: Request, service: Service) -> Response:
         request,
         service,
     )
-    return json_response(render(outcome, **about(service)))
+    return json_response(render(outcome, **about))
 
 
 async def _written(asked: dict[str, object], request: Request, service: Service) -> Response:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from structured_server.api.bodies import read_parts
 from structured_server.api.errors import json_response
-from structured_server.api.query import about, outcome_of, query_of
+from structured_server.api.query import outcome_of, query_of
 from structured_server.api.service import Service
 from structured_server.wire.decide_rendering import render
 from structured_server.wire.decide_request import DecideRequest
@@ -26,8 +26,8 @@ async def decide(request: Request, service: Service) -> Response:
     asked = _parse(received.json)
     request.state.log_fields = {"metadata": asked.metadata} if asked.metadata else {}
     query = query_of(asked, service, asked.state_text(), asked.pictures(received.images))
-    outcome = await outcome_of(query, request, service)
-    return json_response(render(outcome, **about(service), metadata=asked.metadata))
+    outcome, about = await outcome_of(query, request, service, asked.metadata)
+    return json_response(render(outcome, **about, metadata=asked.metadata))
 
 
 def _parse(body: bytes) -> DecideRequest:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from structured_server.api import systemone
 from structured_server.api.bodies import read_parts
 from structured_server.api.errors import SYSTEM_ONE, json_response
-from structured_server.api.query import about, independent_query_of, outcome_of
+from structured_server.api.query import independent_query_of, outcome_of
 from structured_server.api.service import Service
 from structured_server.wire.decisions import is_systemone, parse
 from structured_server.wire.decisions_answer import render
@@ -26,5 +26,5 @@ async def decisions(request: Request, service: Service) -> Response:
         request.state.dialect = SYSTEM_ONE
         return await systemone.answer(received, request, service)
     asked = parse(received.json, received.images)
-    outcome = await outcome_of(independent_query_of(asked, service), request, service)
-    return json_response(render(outcome, asked.questions, **about(service)))
+    outcome, about = await outcome_of(independent_query_of(asked, service), request, service)
+    return json_response(render(outcome, asked.questions, **about))

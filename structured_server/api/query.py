@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypedDict
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
@@ -17,8 +18,10 @@ from structured_server.core.policy import ReadPolicy
 from structured_server.core.questions import Schema
 from structured_server.core.reads import Image
 from structured_server.core.state import LongState
+from structured_server.decision_log import Entry, Sender
 from structured_server.driver import Outcome, Query
 from structured_server.errors import UnknownModel
+from structured_server.wire.decide_rendering import About
 from structured_server.wire.systemone import MODELS
 
 
@@ -57,15 +60,6 @@ class Asked(Protocol):
 
     def read_policy(self, defaults: ReadPolicy) -> ReadPolicy:
         """Return the request's policy over the server's."""
-
-
-class About(TypedDict):
-    """What an answer says of the decision and of who made it."""
-
-    identifier: str
-    model: str
-    backend: str
-    model_revision: str | None
 
 
 def query_of(
@@ -138,8 +132,10 @@ def independent_query_of(asked: Independent, service: Service) -> Query:
     )
 
 
-async def outcome_of(query: Query, request: Request, service: Service) -> Outcome:
-    """Decide, unless the sender leaves meanwhile.
+async def outcome_of(
+    query: Query, request: Request, service: Service, metadata: Mapping[str, str] | None = None
+) -> tuple[Outcome, About]:
+    """Decide, unless the sender leaves meanwhile. Return also what the answer says of the decision.
 
     Raises:
         ClientDisconnect: it left.
@@ -147,14 +143,30 @@ async def outcome_of(query: Query, request: Request, service: Service) -> Outcom
     """
     service.readiness.require()
     query = replace(query, cache_salt=request.state.cache_salt)
-    return await unless_gone(request, service.driver.decide(query, Lane(request.state.key)))
+    outcome = await unless_gone(request, service.driver.decide(query, Lane(request.state.key)))
+    return outcome, named(query, outcome, service, sender_of(request), metadata or {})
 
 
-def about(service: Service) -> About:
-    """Name a new decision, and who makes it."""
-    return About(
+def sender_of(request: Request) -> Sender:
+    """Return where a request came in, and as whose."""
+    return Sender(request.scope["route"].path, request.state.request_id, request.state.key)
+
+
+def named(
+    query: Query,
+    outcome: Outcome,
+    service: Service,
+    sender: Sender,
+    metadata: Mapping[str, str],
+    item: Mapping[str, Any] | None = None,
+) -> About:
+    """Name a decision that was made, and record it where that is wanted."""
+    about = About(
         identifier=f"dec_{secrets.token_hex(8)}",
         model=service.model,
         backend=service.backend.name,
         model_revision=service.model_revision,
     )
+    if service.decision_log is not None:
+        service.decision_log.put(Entry(time.time(), query, outcome, about, sender, metadata, item))
+    return about

@@ -13,6 +13,7 @@ from structured_server.core.plan import Isolate, ReadOptions
 from structured_server.core.policy import DEFAULT_ENTROPY_THRESHOLD, UNTEMPERED, ByType, ReadPolicy
 from structured_server.core.provenance import METHOD
 from structured_server.core.tokens import Tokenizer
+from structured_server.decision_log import DecisionLog, KeyedHash, Store, load_key
 from structured_server.driver import Driver, no_caveats
 from structured_server.errors import SettingsError
 from structured_server.google_identity import google_identities
@@ -44,6 +45,7 @@ class Service:
     read_options: ReadOptions
     read_policy: ReadPolicy
     gate: Gate
+    decision_log: DecisionLog | None = None
     watched: tuple[WatchedFile[Any], ...] = ()
 
     @property
@@ -67,6 +69,7 @@ def build(settings: Settings) -> Service:
     Raises:
         SettingsError: the settings ask for what is not installed, or what this tokenizer does not have.
         TokenizerError: the tokenizer cannot be loaded.
+        DecisionLogError: the decision log cannot be opened.
     """
     if settings.backend == "embedded":
         from structured_server.backends.embedded import EmbeddedBackend, load_demo_model
@@ -88,6 +91,7 @@ def assemble(
 
     Raises:
         SettingsError: the settings ask for what this tokenizer does not have.
+        DecisionLogError: the decision log cannot be opened.
     """
     if settings.slot_fill == "mask" and tokenizer.mask is None:
         raise SettingsError("--slot-fill mask needs a tokenizer with a mask token; this one has none.")
@@ -132,6 +136,7 @@ def assemble(
             temperatures=demo.temperatures if demo else UNTEMPERED,
         ),
         gate=gate,
+        decision_log=_decision_log(settings, metrics) if settings.decision_log else None,
         watched=tuple(_watched(settings, gate, driver, metrics)),
     )
 
@@ -140,6 +145,17 @@ def _gate(settings: Settings) -> Gate:
     audience = settings.google_audience
     identities = google_identities(audience, settings.google_caller) if audience else None
     return Gate(settings.api_key, identities=identities)
+
+
+def _decision_log(settings: Settings, metrics: Metrics) -> DecisionLog:
+    file = settings.decision_log_key_file
+    return DecisionLog(
+        Store.open(settings.decision_log, most_bytes=settings.decision_log_mb * 1024 * 1024),
+        load_key(file) if file else KeyedHash(),
+        metrics,
+        with_state=settings.decision_log_state,
+        days=settings.decision_log_days,
+    )
 
 
 def _watched(settings: Settings, gate: Gate, driver: Driver, metrics: Metrics) -> Iterator[WatchedFile[Any]]:

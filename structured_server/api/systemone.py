@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from structured_server.api.bodies import Received, read_parts
 from structured_server.api.errors import json_response
-from structured_server.api.query import about, independent_query_of, outcome_of
+from structured_server.api.query import independent_query_of, outcome_of
 from structured_server.api.service import Service
 from structured_server.wire.systemone import parse
 from structured_server.wire.systemone_answer import render
@@ -31,5 +31,5 @@ async def answer(received: Received, request: Request, service: Service) -> Resp
         StructuredServerError: each has a status in `api.errors`.
     """
     asked = parse(received.json, received.parts)
-    outcome = await outcome_of(independent_query_of(asked, service), request, service)
-    return json_response(render(outcome, **about(service)))
+    outcome, about = await outcome_of(independent_query_of(asked, service), request, service)
+    return json_response(render(outcome, **about))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from structured_server.cli.exits import AUTH, BAD_INPUT, SERVER, UNDECIDED, Refused
-from structured_server.settings import PREFIX
+from structured_server.cli.options import server_options
 
 _EPILOG = """\b
 Examples:
@@ -40,15 +40,7 @@ Exit codes: 0 all decided, 3 something undecided, 4 bad input, 5 server, 6 authe
     help="Read the state from a file; .json is read as JSON.",
 )
 @click.option("--json-state", is_flag=True, help="The state is JSON, wherever it comes from.")
-@click.option(
-    "-u",
-    "--url",
-    envvar=f"{PREFIX}URL",
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    help="The server.",
-)
-@click.option("--token", envvar=f"{PREFIX}TOKEN", help="API key to send as a bearer token.")
+@server_options
 @click.option("-m", "--model", help="The model's name; the server's own by default.")
 @click.option("--samples", help='Draws to average, 1 to 32, or "auto".')
 @click.option(
@@ -58,14 +50,6 @@ Exit codes: 0 all decided, 3 something undecided, 4 bad input, 5 server, 6 authe
 )
 @click.option(
     "--isolate", type=click.Choice(["none", "noul", "all", "auto"]), help="Which questions are read apart."
-)
-@click.option(
-    "--timeout",
-    envvar=f"{PREFIX}TIMEOUT",
-    type=float,
-    default=30.0,
-    show_default=True,
-    help="Seconds to wait.",
 )
 @click.option(
     "-o",

@@ -6,6 +6,7 @@ import click
 
 USAGE = 2  # click's own, for wrong flags
 UNDECIDED = 3
+DIFFERENT = 3  # replayed decisions are not as they were
 WARNINGS = 3  # lint found something
 BAD_INPUT = 4
 SERVER = 5

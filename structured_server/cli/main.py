@@ -13,9 +13,10 @@ from structured_server.cli.demo import demo
 from structured_server.cli.exits import SERVER, USAGE
 from structured_server.cli.keys import keys
 from structured_server.cli.lint import lint
+from structured_server.cli.log import log
 from structured_server.cli.serve import serve
+from structured_server.environment import service_links
 from structured_server.errors import SettingsError, StructuredServerError
-from structured_server.settings import service_links
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -28,6 +29,7 @@ cli.add_command(serve)
 cli.add_command(decide)
 cli.add_command(lint)
 cli.add_command(keys)
+cli.add_command(log)
 cli.add_command(demo)
 
 

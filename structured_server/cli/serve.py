@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from structured_server import environment
 from structured_server import settings as known
 from structured_server.settings import Settings
 
@@ -55,9 +56,9 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @_with_settings
 def serve(**values: Any) -> None:
     """Serve decisions over HTTP: read by a vLLM server, by the demo model, or by transformers."""
-    known.refuse_unknown(os.environ)
+    environment.refuse_unknown(os.environ)
     settings = Settings(**values)
-    known.refuse_demo_model(settings, os.environ)
+    environment.refuse_demo_model(settings, os.environ)
     # Imported here: --help and mistakes in settings should not wait for it.
     from structured_server.api.server import serve as run
 

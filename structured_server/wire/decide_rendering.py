@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 import structured_server
 from structured_server.core.answers import Answer, Reason, Skipped
@@ -18,6 +18,15 @@ from structured_server.core.provenance import METHOD
 from structured_server.core.questions import Noul, Score
 from structured_server.core.reads import Thought
 from structured_server.driver import Outcome
+
+
+class About(TypedDict):
+    """What an answer says of the decision and of who made it."""
+
+    identifier: str
+    model: str
+    backend: str
+    model_revision: str | None
 
 
 def render(

@@ -9,14 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from structured_server.cli.serve import serve
+from structured_server.environment import refuse_demo_model, refuse_unknown, service_links
 from structured_server.errors import SettingsError
 from structured_server.settings import (
     Settings,
     choices,
     flag,
-    refuse_demo_model,
-    refuse_unknown,
-    service_links,
     variable,
 )
 
