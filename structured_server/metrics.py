@@ -58,6 +58,12 @@ class Metrics:
             "structured_server_decisions", "Decisions made.", ["extended"], registry=registry
         )
         self._made = {extended: self.decisions.labels(str(extended).lower()) for extended in (False, True)}
+        self.outcomes = Counter(
+            "structured_server_outcomes",
+            "Answers sent: all questions decided, or some of them undecided.",
+            ["route", "outcome"],
+            registry=registry,
+        )
         self.shared_decisions = Counter(
             "structured_server_shared_decisions",
             "Decisions that took the answer of an equal one in flight.",

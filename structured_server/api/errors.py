@@ -38,6 +38,7 @@ STATUS: dict[type[StructuredServerError], int] = {
     errors.UpstreamError: 502,
     errors.SettingsError: 500,
     errors.TokenizerError: 500,
+    errors.DecisionLogError: 500,
 }
 
 

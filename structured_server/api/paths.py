@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from starlette.types import Scope
+
 DECIDE = ("/decide", "/v1/decide")
 BATCH = ("/decide/batch", "/v1/decide/batch")
 LINT = ("/decide/lint", "/v1/decide/lint")
@@ -12,3 +14,8 @@ MODELS = ("/v1/models", "/v1/v1/models")
 DECISIONS = ("/v1/decisions", "/decisions", "/api/alpha/decisions")
 
 CHAT = ("/v1/chat/completions", "/v1/raw/chat/completions")
+
+
+def route_of(scope: Scope) -> str:
+    """Return the path of the route that a request met, never the path that was asked for."""
+    return getattr(scope.get("route"), "path", "unmatched")

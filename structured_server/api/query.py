@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from structured_server.admission import Lane
 from structured_server.api.bodies import unless_gone
+from structured_server.api.paths import route_of
 from structured_server.api.service import Service
 from structured_server.core.plan import ReadOptions
 from structured_server.core.policy import ReadPolicy
@@ -149,7 +150,7 @@ async def outcome_of(
 
 def sender_of(request: Request) -> Sender:
     """Return where a request came in, and as whose."""
-    return Sender(request.scope["route"].path, request.state.request_id, request.state.key)
+    return Sender(route_of(request.scope), request.state.request_id, request.state.key)
 
 
 def named(
@@ -160,7 +161,9 @@ def named(
     metadata: Mapping[str, str],
     item: Mapping[str, Any] | None = None,
 ) -> About:
-    """Name a decision that was made, and record it where that is wanted."""
+    """Name a decision that was made, count it, and record it where that is wanted."""
+    decided = all(answer.status != "abstained" for answer in outcome.decision.answers.values())
+    service.metrics.outcomes.labels(sender.route, "decided" if decided else "undecided").inc()
     about = About(
         identifier=f"dec_{secrets.token_hex(8)}",
         model=service.model,

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structured_server import tracing
 from structured_server.api.errors import GONE, InternalError, dialect_of, error_response
+from structured_server.api.paths import route_of
 from structured_server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class RequestLog:
         return status
 
     def _account(self, scope: Scope, status: int | None, seconds: float, request_id: str) -> None:
-        route = _route(scope)
+        route = route_of(scope)
         self._metrics.requests.labels(route, str(status or "cancelled")).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
@@ -99,15 +100,11 @@ class RequestLog:
             log.log(level, "request", extra={"fields": fields})
 
 
-def _route(scope: Scope) -> str:
-    return getattr(scope.get("route"), "path", "unmatched")
-
-
 def _describe(span: Span, scope: Scope, status: int | None) -> None:
     """Say of a request's span what OpenTelemetry's conventions want, and nothing that a caller wrote."""
     from opentelemetry.trace import Status, StatusCode
 
-    route = _route(scope)
+    route = route_of(scope)
     span.update_name(f"{scope['method']} {route}")
     span.set_attributes(
         {

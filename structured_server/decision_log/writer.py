@@ -17,6 +17,9 @@ MOST_WAITING_BYTES = 32 * 1024 * 1024
 """Of entries that wait, by their own estimate: some 4,000 decisions of one read."""
 
 MOST_AT_ONCE = 256
+GATHER_S = 0.1
+"""How long the first of several entries waits for others: one write for all of them costs a third."""
+
 RETENTION_EVERY_S = 3600.0
 LAST_WORDS_S = 5.0
 DAY_S = 86_400
@@ -84,6 +87,8 @@ class DecisionLog:
             with self._changed:
                 if not self._waiting and not self._ending:
                     self._changed.wait(next_look - time.monotonic())
+                if len(self._waiting) < MOST_AT_ONCE:
+                    self._changed.wait_for(lambda: self._ending, GATHER_S)
                 entries = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
                 done = self._ending and not entries
             if done:

@@ -49,7 +49,7 @@ ANSWERED = (
     errors.DrawsMissing,
     errors.DeadlineExceeded,
 )
-NOT_ANSWERED = (errors.SettingsError, errors.TokenizerError)  # they end the start
+NOT_ANSWERED = (errors.SettingsError, errors.TokenizerError, errors.DecisionLogError)  # they end the start
 
 
 def raised(kind: type[StructuredServerError]) -> StructuredServerError:

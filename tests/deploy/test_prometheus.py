@@ -25,7 +25,11 @@ METRIC = re.compile(r"structured_server_[a-z0-9_]+")
 QUESTIONS = {
     "urgent": {"type": "noul", "instructions": "Should we wake an on-call engineer?"},
     "team": {"type": "choice", "criteria": {"networking": None, "billing": None}},
-    "severity": {"type": "score", "criteria": ["none", "minor", "major", "critical"]},
+    "severity": {
+        "type": "score",
+        "criteria": ["none", "minor", "major", "critical"],
+        "abstain": {"min_top_probability": 1},
+    },
 }
 
 pytestmark = pytest.mark.skipif(
@@ -44,9 +48,10 @@ def expressions() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """A server with the embedded model, one question of which is named."""
+    """A server with the embedded model and a decision log, one question of which is named."""
+    folder = tmp_path_factory.mktemp("server")
     arguments = ["--backend", "embedded", "--metrics-question", "team", "--canary-s", "1"]
-    proxy = launch_proxy(tmp_path_factory.mktemp("server") / "log", arguments)
+    proxy = launch_proxy(folder / "log", [*arguments, "--decision-log", str(folder / "decisions.db")])
     proxy.wait_until(lambda said: said["ready"])
     yield proxy
     proxy.stop()
@@ -113,7 +118,8 @@ def test_the_rules_are_loaded_and_evaluated_without_an_error(prometheus: str) ->
         groups = httpx.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
     assert {"ok"} == {rule["health"] for rule in rules}
-    assert 29 == len(rules)
+    written = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"]
+    assert sum(len(group["rules"]) for group in written) == len(rules)
     (value,) = ask(prometheus, "job:structured_server_slow:ratio_rate5m")
     assert 0 <= float(value["value"][1]) <= 1
 
