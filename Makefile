@@ -57,6 +57,7 @@ check: install check-deploy ## Run linters, types and import contracts, and the 
 .PHONY: check-deploy
 check-deploy: install prometheus ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
 	$(VENV)/bin/hadolint Dockerfile
+	$(PYTHON) -m deploy.check.units
 	PATH=$(VENV)/bin:$$PATH shellcheck .ci/run engine/*.sh deploy/*/*.sh
 	$(VENV)/bin/yamllint --strict .
 	$(PYTHON) -m deploy.check.cloudrun_schema deploy/cloudrun/service.yaml deploy/cloudrun/service-sidecars.yaml
@@ -93,6 +94,19 @@ cloudrun-rollback: install ## Give the traffic back to the revision before
 .PHONY: cloudrun-teardown
 cloudrun-teardown: install ## Delete the service and what was made for it
 	$(PYTHON) -m deploy.cloudrun teardown
+
+# One machine of Compute Engine: docs/deploy-gce.md names the variables.
+.PHONY: gce-deploy
+gce-deploy: install ## Make the machine for PRECISION=4, 8 or 16, or give it its new configuration
+	$(PYTHON) -m deploy.gce deploy
+
+.PHONY: gce-smoke
+gce-smoke: install ## Judge the server at the end of a tunnel
+	$(PYTHON) -m deploy.gce smoke
+
+.PHONY: gce-teardown
+gce-teardown: install ## Delete the machine and what was made for it
+	$(PYTHON) -m deploy.gce teardown
 
 .PHONY: format
 format: install ## Format the code and mend what can be mended

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import yaml
 
-from deploy.cloudrun.candidate import Server, smoke, wait_until_ready
-from deploy.cloudrun.gcloud import Gcloud
 from deploy.cloudrun.manifest import CANDIDATE, FOLDER, manifest
 from deploy.cloudrun.target import Target
+from deploy.gcloud import Gcloud
+from deploy.judging import Server, smoke, wait_until_ready
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
 

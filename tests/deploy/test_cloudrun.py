@@ -2,111 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import yaml
 
 from deploy.check.cloudrun_schema import problems
-from deploy.cloudrun.candidate import EXAMPLE
 from deploy.cloudrun.manifest import FILES
+from tests.deploy.candidate import Candidate, candidate
+from tests.deploy.cloud import Cloud
 
-ROOT = Path(__file__).parents[2]
 TOKEN = "identity-token-marker"  # noqa: S105  a marker
 KEY = "api-key-marker"
 OLD = "structured-server-old"
-EXPECTED = {
-    each["title"]: each["expected"]
-    for each in yaml.safe_load((EXAMPLE / "incidents.yaml").read_text())
-    if each["clear"]
-}
-LEVELS = ["none", "minor", "major", "critical"]
 
 
-class Candidate(BaseHTTPRequestHandler):
-    """A revision: not ready for a while, and then right or wrong."""
-
-    not_ready: ClassVar[int] = 1  # times that /ready is 503
-    right: ClassVar[bool] = True
-    mass: ClassVar[float] = 0.99
-    seen: ClassVar[list[dict[str, str]]] = []
-
-    def do_GET(self) -> None:
-        self.seen.append(dict(self.headers))
-        if self.path == "/ready" and Candidate.not_ready > 0:
-            Candidate.not_ready -= 1
-            self._say(503, {"ready": False, "step": "engine", "waits_for": "the engine", "problem": None})
-        else:
-            self._say(200, {"ready": True})
-
-    def do_POST(self) -> None:
-        self.seen.append(dict(self.headers))
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        expected = EXPECTED[asked["state"].partition("\n")[0]]
-        wrong = not self.right
-        shared = {"label_mass": self.mass}
-        level = LEVELS.index(expected["severity"])
-        answers = {
-            "urgent": {"type": "noul", "answer": (expected["urgent"] == "yes") != wrong, **shared},
-            "team": {"type": "choice", "answer": "nobody" if wrong else expected["team"], **shared},
-            "severity": {
-                "type": "score",
-                "answer": float(level),
-                "level": 3 - level if wrong else level,
-                "legend": {str(number): name for number, name in enumerate(LEVELS)},
-                **shared,
-            },
-        }
-        self._say(200, {"answers": answers})
-
-    def _say(self, status: int, body: dict[str, Any]) -> None:
-        written = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(written)))
-        self.end_headers()
-        self.wfile.write(written)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def candidate() -> Iterator[str]:
-    """Serve the candidate, and give its URL."""
-    Candidate.not_ready, Candidate.right, Candidate.mass, Candidate.seen = 1, True, 0.99, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Candidate)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-class Cloud:
-    """The stub's state, and the commands run against it."""
-
-    def __init__(self, folder: Path, candidate_url: str) -> None:
-        self.file = folder / "state.json"
-        self.folder = folder / "bin"
-        self.folder.mkdir()
-        script = self.folder / "gcloud"
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.deploy.stub_gcloud "$@"\n')
-        script.chmod(0o755)
-        self.be(token=TOKEN, candidate_url=candidate_url, service=None)
-
-    def be(self, **changes: Any) -> None:
-        """Change the state."""
-        state = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.file.write_text(json.dumps(state | changes))
+class Service(Cloud):
+    """A project with, perhaps, a service of Cloud Run."""
 
     def serve(self, name: str = OLD) -> None:
         """Have a revision with all traffic."""
@@ -118,45 +32,10 @@ class Cloud:
         self.be(service={"status": {"traffic": traffic}}, revisions=[revision])
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What the stub keeps."""
-        said: dict[str, Any] = json.loads(self.file.read_text())
-        return said
-
-    @property
-    def changes(self) -> list[str]:
-        """The commands that change something, without flags."""
-        looks = ("describe", "list", "get-iam-policy", "print-identity-token")
-        calls = [[word for word in call if not word.startswith("--")] for call in self.state.get("calls", [])]
-        return [" ".join(call[:3]) for call in calls if not set(call).intersection(looks)]
-
-    @property
     def serving(self) -> dict[str, int]:
         """The traffic, by revision."""
         traffic = self.state["service"]["status"]["traffic"]
         return {each["revisionName"]: each["percent"] for each in traffic if each["percent"]}
-
-    def run(self, command: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours."""
-        environ = {
-            **os.environ,
-            "PATH": f"{self.folder}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "STUB_GCLOUD": str(self.file),
-            "PROJECT": "p",
-            "REGION": "europe-west4",
-            "IMAGE": "europe-west4-docker.pkg.dev/p/i/s:gpu",
-            "API_KEY": KEY,
-            **variables,
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "deploy.cloudrun", command, *arguments],
-            env=environ,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=60,
-        )
 
     def deploy(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Deploy for real, impatiently."""
@@ -164,12 +43,17 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud(tmp_path: Path, candidate: str) -> Cloud:
+def cloud(tmp_path: Path) -> Iterator[Service]:
     """A project without anything."""
-    return Cloud(tmp_path, candidate)
+    environ = {
+        "REGION": "europe-west4", "IMAGE": "europe-west4-docker.pkg.dev/p/i/s:gpu", "API_KEY": KEY,
+    }  # fmt: skip
+    with candidate() as url:
+        state = {"token": TOKEN, "candidate_url": url, "service": None}
+        yield Service(tmp_path, "deploy.cloudrun", environ, **state)
 
 
-def test_without_yes_nothing_is_changed_and_everything_is_shown(cloud: Cloud) -> None:
+def test_without_yes_nothing_is_changed_and_everything_is_shown(cloud: Service) -> None:
     cloud.serve()
     done = cloud.run("deploy")
     assert 0 == done.returncode, done.stderr
@@ -178,7 +62,7 @@ def test_without_yes_nothing_is_changed_and_everything_is_shown(cloud: Cloud) ->
         assert shown in done.stdout
 
 
-def test_a_candidate_gets_the_traffic_once_it_is_ready_and_right(cloud: Cloud) -> None:
+def test_a_candidate_gets_the_traffic_once_it_is_ready_and_right(cloud: Service) -> None:
     cloud.serve()
     done = cloud.deploy()
     assert 0 == done.returncode, done.stderr
@@ -197,7 +81,7 @@ def test_a_candidate_gets_the_traffic_once_it_is_ready_and_right(cloud: Cloud) -
 
 
 @pytest.mark.parametrize("fault", ["never ready", "wrong", "beside the labels"])
-def test_a_candidate_that_fails_gets_no_traffic(cloud: Cloud, fault: str) -> None:
+def test_a_candidate_that_fails_gets_no_traffic(cloud: Service, fault: str) -> None:
     cloud.serve()
     if fault == "never ready":
         Candidate.not_ready = 10**6
@@ -217,21 +101,21 @@ def test_a_candidate_that_fails_gets_no_traffic(cloud: Cloud, fault: str) -> Non
     assert "gcloud run services logs read" in done.stderr
 
 
-def test_the_first_revision_is_served_and_judged(cloud: Cloud) -> None:
+def test_the_first_revision_is_served_and_judged(cloud: Service) -> None:
     done = cloud.deploy()
     assert 0 == done.returncode, done.stderr
     assert [100] == list(cloud.serving.values())
     assert "run services update-traffic" not in cloud.changes
 
 
-def test_deploying_again_makes_nothing_twice(cloud: Cloud) -> None:
+def test_deploying_again_makes_nothing_twice(cloud: Service) -> None:
     cloud.serve()
     cloud.be(found={"iam service-accounts describe": {"email": "x"}})
     assert 0 == cloud.deploy().returncode
     assert ["run services replace", "run services update-traffic"] == cloud.changes
 
 
-def test_rollback_is_one_command(cloud: Cloud) -> None:
+def test_rollback_is_one_command(cloud: Service) -> None:
     cloud.serve()
     assert 0 == cloud.deploy().returncode
     assert [] == [name for name in cloud.serving if name == OLD]
@@ -241,7 +125,7 @@ def test_rollback_is_one_command(cloud: Cloud) -> None:
     assert 1 == cloud.run("rollback", "--yes").returncode, "there is none before it"
 
 
-def test_teardown_leaves_what_it_did_not_make(cloud: Cloud) -> None:
+def test_teardown_leaves_what_it_did_not_make(cloud: Service) -> None:
     cloud.serve()
     cloud.be(found={"iam service-accounts describe": {"email": "x"}, "secrets describe": {"name": "y"}})
     assert 0 == cloud.run("teardown").returncode
@@ -251,7 +135,7 @@ def test_teardown_leaves_what_it_did_not_make(cloud: Cloud) -> None:
     assert "k" not in str(cloud.changes)
 
 
-def test_smoke_judges_what_is_there_and_changes_nothing(cloud: Cloud) -> None:
+def test_smoke_judges_what_is_there_and_changes_nothing(cloud: Service) -> None:
     cloud.serve()
     assert 0 == cloud.deploy().returncode
     before = cloud.changes
@@ -259,7 +143,7 @@ def test_smoke_judges_what_is_there_and_changes_nothing(cloud: Cloud) -> None:
     assert before == cloud.changes
 
 
-def test_weights_are_staged_into_a_bucket_of_the_same_region(cloud: Cloud, tmp_path: Path) -> None:
+def test_weights_are_staged_into_a_bucket_of_the_same_region(cloud: Service, tmp_path: Path) -> None:
     done = cloud.run("stage-weights", "--yes", BUCKET="b", SOURCE=str(tmp_path))
     assert 0 == done.returncode, done.stderr
     (made,) = [call for call in cloud.state["calls"] if call[:3] == ["storage", "buckets", "create"]]
@@ -268,7 +152,7 @@ def test_weights_are_staged_into_a_bucket_of_the_same_region(cloud: Cloud, tmp_p
     assert "gs://b/diffusiongemma-26B-A4B-it-AWQ-INT4" in copied
 
 
-def test_nothing_that_is_secret_is_printed(cloud: Cloud) -> None:
+def test_nothing_that_is_secret_is_printed(cloud: Service) -> None:
     cloud.serve()
     for arguments in (
         ["deploy"],
@@ -283,7 +167,7 @@ def test_nothing_that_is_secret_is_printed(cloud: Cloud) -> None:
     assert not [word for call in cloud.state["calls"] for word in call if TOKEN in word or KEY in word]
 
 
-def test_a_failing_command_says_which_and_what_to_do(cloud: Cloud) -> None:
+def test_a_failing_command_says_which_and_what_to_do(cloud: Service) -> None:
     cloud.be(
         failing={"run services describe": "ERROR: SERVICE_DISABLED: Cloud Run Admin API has not been used"}
     )
@@ -313,7 +197,7 @@ WELL: dict[str, Any] = {
 NAMES = {"BUCKET": "b", "KEYS_SECRET": "k"}
 
 
-def test_the_doctor_finds_nothing_where_all_is_well(cloud: Cloud) -> None:
+def test_the_doctor_finds_nothing_where_all_is_well(cloud: Service) -> None:
     cloud.be(found=WELL)
     done = cloud.run("doctor", **NAMES)
     assert 0 == done.returncode, done.stdout
@@ -343,7 +227,7 @@ def test_the_doctor_finds_nothing_where_all_is_well(cloud: Cloud) -> None:
     ],
 )
 def test_the_doctor_names_what_is_wrong_and_what_mends_it(
-    cloud: Cloud, change: dict[str, Any], said: str
+    cloud: Service, change: dict[str, Any], said: str
 ) -> None:
     cloud.be(found=WELL | change)
     done = cloud.run("doctor", **NAMES)
@@ -352,14 +236,14 @@ def test_the_doctor_names_what_is_wrong_and_what_mends_it(
     assert said in wrong
 
 
-def test_the_doctor_says_when_no_token_can_be_had(cloud: Cloud) -> None:
+def test_the_doctor_says_when_no_token_can_be_had(cloud: Service) -> None:
     cloud.be(found=WELL, failing={"auth print-identity-token": "ERROR: no valid credentials"})
     done = cloud.run("doctor", **NAMES)
     assert "wrong  identity token" in done.stdout
     assert "gcloud auth login" in done.stdout
 
 
-def test_without_gcloud_it_says_what_to_install(cloud: Cloud, tmp_path: Path) -> None:
+def test_without_gcloud_it_says_what_to_install(cloud: Service, tmp_path: Path) -> None:
     done = cloud.run("doctor", PATH=str(tmp_path))
     assert 1 == done.returncode
     assert "install the Google Cloud CLI" in done.stderr
@@ -388,7 +272,7 @@ def test_a_misspelt_field_is_found(right: str, wrong: str) -> None:
     assert list(problems(text.replace(right, wrong)))
 
 
-def test_with_sidecars_only_the_proxy_has_a_port_and_only_the_engine_a_gpu(cloud: Cloud) -> None:
+def test_with_sidecars_only_the_proxy_has_a_port_and_only_the_engine_a_gpu(cloud: Service) -> None:
     done = cloud.deploy("--layout", "sidecars", PROXY_IMAGE="p", ENGINE_IMAGE="e")
     assert 0 == done.returncode, done.stderr
     containers = cloud.state["service"]["spec"]["template"]["spec"]["containers"]

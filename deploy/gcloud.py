@@ -16,10 +16,14 @@ class GcloudFailed(click.ClickException):
 
 
 class Gcloud:
-    """Runs gcloud for one project. Without `act`, what would change something is only printed."""
+    """Runs gcloud for one project. Without `act`, what would change something is only printed.
 
-    def __init__(self, project: str, *, act: bool) -> None:
+    `doctor` is the command that names what is missing, where there is one.
+    """
+
+    def __init__(self, project: str, *, act: bool, doctor: str = "") -> None:
         self._project = project
+        self._doctor = doctor
         self.act = act
         found = shutil.which("gcloud")
         if found is None:
@@ -77,10 +81,11 @@ class Gcloud:
 
     def _failure(self, arguments: tuple[str, ...], said: str) -> GcloudFailed:
         hint = ""
+        named = f": `{self._doctor}` names it." if self._doctor else "."
         if "SERVICE_DISABLED" in said or "has not been used in project" in said:
-            hint = " Turn the API on: `make cloudrun-doctor` names the command."
+            hint = f" Turn the API on{named}"
         elif "PERMISSION_DENIED" in said or "does not have permission" in said:
-            hint = " A role is missing: `make cloudrun-doctor` names it."
+            hint = f" A role is missing{named}"
         elif "gcloud auth login" in said or "credentials" in said:
             hint = " Log in: `gcloud auth login`."
         return GcloudFailed(f"{self._written(arguments)}\n{said}{hint}")

@@ -1,0 +1,1 @@
+"""Deployment to one machine of Compute Engine with GPUs."""
