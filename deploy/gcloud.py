@@ -11,6 +11,10 @@ from typing import Any
 import click
 
 
+_ABSENT = ("NOT_FOUND", "was not found", "could not be found", "Cannot find")
+"""What gcloud says of things that are not there, by the product that they are of."""
+
+
 class GcloudFailed(click.ClickException):
     """A command failed; the message is gcloud's own, with what to do."""
 
@@ -42,7 +46,7 @@ class Gcloud:
         if done.returncode == 0:
             return json.loads(done.stdout or "null")
         said = done.stderr.strip()
-        if "NOT_FOUND" in said or "could not be found" in said or "Cannot find" in said:
+        if any(part in said for part in _ABSENT):
             return None
         raise self._failure(arguments, said)
 
@@ -86,6 +90,10 @@ class Gcloud:
             hint = f" Turn the API on{named}"
         elif "PERMISSION_DENIED" in said or "does not have permission" in said:
             hint = f" A role is missing{named}"
+        elif "ZONE_RESOURCE_POOL_EXHAUSTED" in said or "does not have enough resources" in said:
+            hint = " The zone has no such machine to give now: take another, or try again later."
+        elif "Quota '" in said or "QUOTA_EXCEEDED" in said:
+            hint = " Ask for quota, which may take days: https://console.cloud.google.com/iam-admin/quotas"
         elif "gcloud auth login" in said or "credentials" in said:
             hint = " Log in: `gcloud auth login`."
         return GcloudFailed(f"{self._written(arguments)}\n{said}{hint}")

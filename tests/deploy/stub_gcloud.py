@@ -60,7 +60,7 @@ def answer(state: dict[str, Any], asked: str, words: list[str], flags: dict[str,
 def found(what: Any) -> int:
     """Print it, or fail as gcloud does where there is none."""
     if what is None:
-        sys.stderr.write("ERROR: (gcloud) NOT_FOUND: there is no such resource")
+        sys.stderr.write("ERROR: (gcloud) " + os.environ.get("STUB_ABSENT", "NOT_FOUND: no such resource"))
         return 1
     sys.stdout.write(json.dumps(what))
     return 0

@@ -142,6 +142,7 @@ def test_a_machine_that_is_refused_is_an_error_with_the_command(cloud: Cloud) ->
     done = cloud.run("deploy", "--yes")
     assert 1 == done.returncode
     assert "GPUS_ALL_REGIONS" in done.stderr
+    assert "Ask for quota" in done.stderr
     assert "gcloud compute instances create structured-server" in done.stderr
 
 
@@ -164,8 +165,11 @@ def test_teardown_deletes_what_was_made_and_nothing_else(cloud: Cloud) -> None:
     ] == cloud.changes
 
 
-def test_teardown_of_nothing_is_nothing(cloud: Cloud) -> None:
-    assert 0 == cloud.run("teardown", "--yes").returncode
+@pytest.mark.parametrize(
+    "said", ["NOT_FOUND: none.", "- The resource 'projects/p/zones/z/instances/s' was not found"]
+)
+def test_teardown_of_nothing_is_nothing(cloud: Cloud, said: str) -> None:
+    assert 0 == cloud.run("teardown", "--yes", STUB_ABSENT=said).returncode
     assert [] == cloud.calls
 
 
