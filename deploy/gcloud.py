@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-
 _ABSENT = ("NOT_FOUND", "was not found", "could not be found", "Cannot find")
 """What gcloud says of things that are not there, by the product that they are of."""
 
