@@ -70,9 +70,9 @@ class Outcome:
     shared: bool = False  # with an equal query that was in flight
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """A plan, measured, with the names of what it answers."""
+    """A plan, measured, with the names of what it answers. Equal to nothing but itself."""
 
     frame: Frame
     compiler: Compiler
@@ -109,6 +109,7 @@ class Driver:
         self._caveats = caveats
         self._fitted = fitted
         self._compile = lru_cache(maxsize=PLANS_KEPT)(self._compile_anew)
+        self._fingerprint_kept = lru_cache(maxsize=PLANS_KEPT)(self._fingerprint_anew)
         self._sharing = Sharing[Outcome]()
         self.asked = 0  # what callers have asked for so far
 
@@ -182,7 +183,7 @@ class Driver:
 
     def fingerprint_of(self, compiled: Compiled, policy: ReadPolicy) -> str:
         """Return the fingerprint that such a decision has as long as no fitted policy is applied to it."""
-        return fingerprint(compiled.frame.plan, policy, self._surroundings)
+        return self._fingerprint_kept(compiled, policy, None)
 
     def fingerprint_carried(self, compiled: Compiled, policy: ReadPolicy) -> str:
         """Return the fingerprint that such a decision's answer carries."""
@@ -273,6 +274,9 @@ class Driver:
 
     def _fingerprint(self, compiled: Compiled, policy: ReadPolicy, calibration: Calibration | None) -> str:
         applied = calibration.policy if calibration and calibration.fingerprint_match else None
+        return self._fingerprint_kept(compiled, policy, applied)
+
+    def _fingerprint_anew(self, compiled: Compiled, policy: ReadPolicy, applied: FittedPolicy | None) -> str:
         return fingerprint(compiled.frame.plan, policy, self._surroundings, applied)
 
     async def _think(self, maker: JobMaker, opened: OpenGroup, course: Course) -> Thought | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from structured_server.core.plan import Capabilities, Group, Plan, ReadOptions, content_of
@@ -96,6 +96,7 @@ class JobMaker:
         self._options = frame.plan.options
         self._tokenizer = frame.tokenizer
         self._encoded: dict[tuple[Segment, ...], tuple[int, ...]] = {}
+        self._arranged: dict[Hashable, tuple[Group, Arrangement]] = {}
 
     @property
     def thought_tokens(self) -> int:
@@ -189,6 +190,14 @@ class JobMaker:
         return replace(prompt, ids=prompt.ids + self._tokenizer.scaffold[:-1])
 
     def _arrangement(self, opened: OpenGroup, turn: int, thought: Thought | None) -> Arrangement:
+        # By the group's identity, which no other has while this one is kept.
+        key = (id(opened.group), tuple(each.answer for each in opened.answered), turn, thought)
+        found = self._arranged.get(key)
+        if found is None:
+            found = self._arranged[key] = opened.group, self._arrange(opened, turn, thought)
+        return found[1]
+
+    def _arrange(self, opened: OpenGroup, turn: int, thought: Thought | None) -> Arrangement:
         tokenizer, canvas = self._tokenizer, opened.group.canvas
         asked = tuple(each.turned(turn) for each in opened.group.asked)
         prompt = self._prompt(opened, asked, tokenizer.thinking if thought else tokenizer.chat)

@@ -24,6 +24,7 @@ from structured_server.api.keys import ApiKeys
 from structured_server.api.lint import lint
 from structured_server.api.models import models
 from structured_server.api.openapi import OPERATIONS
+from structured_server.api.operations import Answer, Operations, Served
 from structured_server.api.paths import MODELS
 from structured_server.api.request_log import RequestLog
 from structured_server.api.service import Service
@@ -80,28 +81,36 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(StructuredServerError, handle_counted)
     app.add_exception_handler(ClientDisconnect, handle_gone)
     app.add_exception_handler(HTTPException, _handle_http)
+    served: dict[str, Served] = {}
+    for name, answer in _ANSWERS.items():
+        _add_operation(app, name, served, _of(answer, service))
     # The last one added stands outermost.
+    app.add_middleware(Operations, served=served, on_error=handle_counted, on_gone=handle_gone)
     app.add_middleware(ApiKeys, gate=service.gate, metrics=service.metrics)
     app.add_middleware(RequestLog, metrics=service.metrics)
-    for name, answer in _ANSWERS.items():
-        _add_operation(app, service, name, answer)
     _add_routes(app, service)
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     return app
 
 
-def _add_operation(
-    app: FastAPI, service: Service, name: str, answer: Callable[[Request, Service], Awaitable[Response]]
-) -> None:
-    """Serve a POST under all its paths, the first of which is documented."""
+def _of(answer: Callable[[Request, Service], Awaitable[Response]], service: Service) -> Answer:
+    async def route(request: Request) -> Response:
+        return await answer(request, service)
+
+    return route
+
+
+def _add_operation(app: FastAPI, name: str, served: dict[str, Served], answer: Answer) -> None:
+    """Serve a POST under all its paths, the first of which is documented: by its route in the application."""
     operation = OPERATIONS[name]
 
     async def route(request: Request) -> Response:
-        return await answer(request, service)
+        return await answer(request)
 
     route.__name__ = name
     route.__doc__ = operation.description
     for path in operation.paths:
+        served[path] = Served(path, answer)
         app.post(
             path,
             tags=["decisions"],

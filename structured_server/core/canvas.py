@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from structured_server.core.template import TemplateStyle, differing_position, render_answer
 from structured_server.core.tokens import Tokenizer
@@ -38,7 +39,7 @@ class Opening:
 NO_OPENING = Opening()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Canvas:
     """Tokens that are denoised together: (scaffold,) template with slots, turn close, padding.
 
@@ -64,12 +65,12 @@ class Canvas:
         """The canvas's length in tokens."""
         return len(self.ids)
 
-    @property
+    @cached_property
     def positions(self) -> tuple[int, ...]:
         """The positions of the slots, ascending."""
         return tuple(slot.position for slot in self.slots)
 
-    @property
+    @cached_property
     def label_ids(self) -> tuple[int, ...]:
         """The union of all slots' label ids, ascending."""
         return tuple(sorted({i for slot in self.slots for option in slot.options for i in option}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from structured_server.errors import UpstreamProtocolError
 
@@ -26,7 +27,7 @@ STUDENT_T_975 = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Distribution:
     """Probabilities over a question's options, sum 1, and the label mass: their share of the vocabulary.
 
@@ -36,22 +37,22 @@ class Distribution:
     probabilities: tuple[float, ...]
     label_mass: float | None
 
-    @property
+    @cached_property
     def mode(self) -> int:
         """The index of the most probable option; ties go to the lowest."""
         return max(range(len(self.probabilities)), key=self.probabilities.__getitem__)
 
-    @property
+    @cached_property
     def top_probability(self) -> float:
         """The largest probability."""
         return max(self.probabilities)
 
-    @property
+    @cached_property
     def entropy(self) -> float:
         """Shannon entropy in nats."""
         return entropy(self.probabilities)
 
-    @property
+    @cached_property
     def normalized_entropy(self) -> float:
         """Entropy over its largest possible value, ln K: 0 certain, 1 uniform."""
         return self.entropy / math.log(len(self.probabilities)) if len(self.probabilities) > 1 else 0.0
@@ -60,7 +61,7 @@ class Distribution:
 def log_sum_exp(values: Sequence[float]) -> float:
     """Return ln(sum(exp(v))) without overflow; -inf for values that are all -inf."""
     largest = max(values)
-    if largest == -math.inf:
+    if largest == -math.inf or len(values) == 1:
         return largest
     return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from structured_server.core import conditions
@@ -64,7 +65,7 @@ class ReadOptions:
     sequential: bool = False  # each group is read after the one before it, and sees its answers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Questions that share a canvas, in the order of their slots.
 
@@ -78,7 +79,7 @@ class Group:
     given: tuple[tuple[str, Asked], ...] = ()
     condition: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    @property
+    @cached_property
     def content(self) -> str:
         """The part of the noise seed that is the questions'."""
         return content_of(each.question for each in self.asked)

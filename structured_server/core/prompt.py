@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from structured_server.core.questions import Question
@@ -18,7 +19,7 @@ _TASK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """A question as it stands in one canvas: the key that names it there and a label for each option.
 
@@ -30,16 +31,30 @@ class Asked:
     labels: tuple[str, ...]
     first: int = 0
 
-    @property
+    @cached_property
     def aliases(self) -> dict[str, str]:
         """The label of each option, by its key, where it is not the option's own word."""
         options = zip(self.question.options, self.labels, strict=True)
         return {option.key: label for option, label in options if label != option.word}
 
-    @property
+    @cached_property
     def aliased(self) -> bool:
         """Whether labels stand for options in a way that the caller did not ask for."""
         return bool(self.aliases.items() - set(self.question.aliases))
+
+    @cached_property
+    def described(self) -> str:
+        """What the prompt says of it: its key, what is asked, its labels and what they mean."""
+        instructions = (self.question.instructions or "").strip()
+        lines = [f"Question {self.key}: {instructions}".rstrip()]
+        options = self.question.options
+        for index in self.listed:
+            option, label = options[index], self.labels[index]
+            meaning = [] if label == option.word else [option.word]
+            if option.description and option.description.strip():
+                meaning.append(option.description.strip())
+            lines.append(f"- {label}: {', '.join(meaning)}" if meaning else f"- {label}")
+        return "\n".join(lines)
 
     @property
     def listed(self) -> tuple[int, ...]:
@@ -112,7 +127,7 @@ def build_prompt(
 
 
 def _describe(described: Sequence[Asked], form_of: Sequence[Asked] | None, style: TemplateStyle) -> str:
-    blocks = [_block(each) for each in described]
+    blocks = [each.described for each in described]
     form = render_answer(style, [(each.key, "...") for each in form_of or described])
     return "\n\n".join([*blocks, f"Answer in this form, with a label for each ...:\n{form}"])
 
@@ -122,16 +137,3 @@ def _tell(answered: Sequence[Answered]) -> str:
         return ""
     lines = [f"{each.asked.key}: {each.asked.labels[each.answer]}" for each in answered]
     return "\n".join(["Answered already:", *lines])
-
-
-def _block(asked: Asked) -> str:
-    instructions = (asked.question.instructions or "").strip()
-    lines = [f"Question {asked.key}: {instructions}".rstrip()]
-    options = asked.question.options
-    for index in asked.listed:
-        option, label = options[index], asked.labels[index]
-        meaning = [] if label == option.word else [option.word]
-        if option.description and option.description.strip():
-            meaning.append(option.description.strip())
-        lines.append(f"- {label}: {', '.join(meaning)}" if meaning else f"- {label}")
-    return "\n".join(lines)

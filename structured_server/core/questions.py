@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from structured_server.core.conditions import UNCONDITIONAL, Conditions, check_conditions
@@ -51,7 +52,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Noul:
     """A yes/no question. The answer is yes where P(yes) >= `threshold`."""
 
@@ -75,13 +76,13 @@ class Noul:
             raise InvalidQuestion(f"must be from 0 to 1, got {self.threshold}.", path=("threshold",))
         _check_aliases(self.options, self.aliases)
 
-    @property
+    @cached_property
     def options(self) -> tuple[Option, ...]:
         """Yes first, then no."""
         return (Option("true", "yes", self.true), Option("false", "no", self.false))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """One of several options; `criteria` holds each name with its description, in the caller's order."""
 
@@ -110,13 +111,13 @@ class Choice:
         _refuse_duplicates([name.strip() for name in names], what="names the same option twice")
         _check_aliases(self.options, self.aliases)
 
-    @property
+    @cached_property
     def options(self) -> tuple[Option, ...]:
         """The options in the caller's order."""
         return tuple(Option(name, name.strip(), description) for name, description in self.criteria)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Score:
     """A rubric: `levels` from the lowest to the highest, counted from 0."""
 
@@ -139,7 +140,7 @@ class Score:
         _refuse_duplicates([level.strip() for level in self.levels], what="holds the same level twice")
         _check_aliases(self.options, self.aliases)
 
-    @property
+    @cached_property
     def options(self) -> tuple[Option, ...]:
         """The levels from the lowest, keyed by index."""
         return tuple(Option(str(index), level.strip()) for index, level in enumerate(self.levels))
@@ -148,7 +149,7 @@ class Score:
 Question = Noul | Choice | Score
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """The questions of one decision, by id, in the caller's order.
 
@@ -178,6 +179,14 @@ class Schema:
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Every request looks for its schema among those that are known, several times.
+        return hash((self.questions, self.context))
 
 
 def _says_something(*texts: str | None) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from structured_server.core import distribution as d
 from structured_server.core.distribution import Distribution
 from structured_server.core.plan import Group
-from structured_server.core.policy import ReadPolicy
+from structured_server.core.policy import UNTEMPERED, ByType, ReadPolicy
 from structured_server.core.prompt import Asked
 from structured_server.core.reads import (
     Prompt,
@@ -138,7 +138,8 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
         got = yield from _draw(job, numbers, extra=False)
         assert not isinstance(got, ReadsSkipped), "only extra reads may be skipped"
         drawn += got
-    first_entropies = tuple(each.entropy for each in _fold(job, drawn[0], ReadPolicy()))
+    first = _fold(job, drawn[0], UNTEMPERED)
+    first_entropies = tuple(each.entropy for each in first)
     uncertain = tuple(
         name
         for name, asked, entropy in zip(job.group.identifiers, job.group.asked, first_entropies, strict=True)
@@ -147,7 +148,9 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
         and policy.extra_draws
         and entropy > policy.entropy_thresholds.of(asked.question)
     )
-    draws = [_fold(job, each, policy) for each in drawn]
+    temperatures = policy.temperatures
+    draws = [first] if temperatures == UNTEMPERED else [_fold(job, drawn[0], temperatures)]
+    draws += [_fold(job, each, temperatures) for each in drawn[1:]]
     skipped = None
     if uncertain and not job.may_extend:
         skipped = ReadsSkipped(
@@ -159,7 +162,7 @@ def read_group(job: GroupJob, policy: ReadPolicy) -> Generator[Batch, Reply, Gro
             skipped = got
         else:
             try:
-                draws += [_fold(job, each, policy) for each in got]
+                draws += [_fold(job, each, temperatures) for each in got]
                 drawn += got
             except UpstreamProtocolError as error:
                 skipped = _failed(error)
@@ -235,12 +238,12 @@ def _ask(
     return [checked(request, read) for request, read in zip(batch.requests, reply, strict=True)]
 
 
-def _fold(job: GroupJob, drawn: _Drawn, policy: ReadPolicy) -> tuple[Distribution, ...]:
+def _fold(job: GroupJob, drawn: _Drawn, temperatures: ByType) -> tuple[Distribution, ...]:
     return tuple(
         d.distribution(
             [[row.logprobs[i] for i in option] for option in options],
             whole_vocabulary=not job.constrained,
-            temperature=policy.temperatures.of(asked.question),
+            temperature=temperatures.of(asked.question),
         )
         for row, options, asked in zip(drawn.read.rows, job.options(drawn.draw), job.group.asked, strict=True)
     )

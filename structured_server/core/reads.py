@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,21 +124,29 @@ def checked(request: ReadRequest, read: Read) -> Read:
     """
     if len(read.rows) != len(request.positions):
         raise UpstreamProtocolError(f"{len(read.rows)} rows came back for {len(request.positions)} slots.")
-    rows = []
-    for position, row in zip(request.positions, read.rows, strict=True):
-        missing = [i for i in request.label_ids if i not in row.logprobs]
-        if missing:
+    rows = tuple(
+        _checked_row(position, row, request.label_ids)
+        for position, row in zip(request.positions, read.rows, strict=True)
+    )
+    return Read(rows, read.prompt_tokens, read.cached_tokens)
+
+
+def _checked_row(position: int, row: Row, label_ids: Sequence[int]) -> Row:
+    try:
+        values = [row.logprobs[i] for i in label_ids]
+    except KeyError:
+        missing = [i for i in label_ids if i not in row.logprobs]
+        raise UpstreamProtocolError(
+            f"position {position} has no log-probability for label ids {missing}."
+        ) from None
+    for token_id, value in zip(label_ids, values, strict=True):
+        if not value <= LARGEST_LOGPROB:  # NaN is refused too
             raise UpstreamProtocolError(
-                f"position {position} has no log-probability for label ids {missing}."
+                f"position {position} has {value} for id {token_id}, which is no log-probability."
             )
-        values = {i: row.logprobs[i] for i in request.label_ids}
-        for token_id, value in values.items():
-            if math.isnan(value) or value > LARGEST_LOGPROB:
-                raise UpstreamProtocolError(
-                    f"position {position} has {value} for id {token_id}, which is no log-probability."
-                )
-        rows.append(Row({i: min(value, 0.0) for i, value in values.items()}, row.top, row.top_logprob))
-    return Read(tuple(rows), read.prompt_tokens, read.cached_tokens)
+    if max(values) > 0:
+        values = [min(value, 0.0) for value in values]
+    return Row(dict(zip(label_ids, values, strict=True)), row.top, row.top_logprob)
 
 
 def label_chunks(label_ids: Sequence[int], cap: int | None) -> tuple[tuple[int, ...], ...]:
@@ -207,7 +214,8 @@ def fill_with_noise(canvas: Canvas, seed: bytes, draw: int, noise_ids: Sequence[
         ValueError: `noise_ids` holds nothing but label ids.
     """
     labels = frozenset(canvas.label_ids)
-    if len(noise_ids) <= sum(_holds(noise_ids, label) for label in labels):
+    few = len(noise_ids) <= len(labels)
+    if few and len(noise_ids) <= sum(_holds(noise_ids, label) for label in labels):
         raise ValueError("the vocabulary leaves no token to use as noise")
     numbers = _number_stream(seed, draw, len(noise_ids))
     filled = list(canvas.ids)
