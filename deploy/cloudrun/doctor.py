@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deploy.cloudrun.gcloud import Gcloud, GcloudFailed
 from deploy.cloudrun.target import Target
+from deploy.gcloud import Gcloud, GcloudFailed
 
 APIS = ("run.googleapis.com", "artifactregistry.googleapis.com", "secretmanager.googleapis.com")
 DEPLOYER_ROLES = ("roles/run.admin", "roles/iam.serviceAccountUser")

@@ -11,9 +11,9 @@ import click
 import yaml
 
 from deploy.cloudrun.candidate import Server, smoke, wait_until_ready
-from deploy.cloudrun.gcloud import Gcloud
 from deploy.cloudrun.manifest import CANDIDATE, FOLDER, manifest
 from deploy.cloudrun.target import Target
+from deploy.gcloud import Gcloud
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
 

@@ -10,6 +10,14 @@ from typing import Any
 
 import click
 
+Hints = tuple[tuple[str, str], ...]
+"""What gcloud may say, in parts of it, each with what to do then."""
+
+LOG_IN: Hints = (
+    ("gcloud auth login", "Log in: `gcloud auth login`."),
+    ("credentials", "Log in: `gcloud auth login`."),
+)
+
 
 class GcloudFailed(click.ClickException):
     """A command failed; the message is gcloud's own, with what to do."""
@@ -18,8 +26,9 @@ class GcloudFailed(click.ClickException):
 class Gcloud:
     """Runs gcloud for one project. Without `act`, what would change something is only printed."""
 
-    def __init__(self, project: str, *, act: bool) -> None:
+    def __init__(self, project: str, *, act: bool, hints: Hints = ()) -> None:
         self._project = project
+        self._hints = (*hints, *LOG_IN)
         self.act = act
         found = shutil.which("gcloud")
         if found is None:
@@ -76,11 +85,5 @@ class Gcloud:
         return shlex.join(["gcloud", *arguments, f"--project={self._project}"])
 
     def _failure(self, arguments: tuple[str, ...], said: str) -> GcloudFailed:
-        hint = ""
-        if "SERVICE_DISABLED" in said or "has not been used in project" in said:
-            hint = " Turn the API on: `make cloudrun-doctor` names the command."
-        elif "PERMISSION_DENIED" in said or "does not have permission" in said:
-            hint = " A role is missing: `make cloudrun-doctor` names it."
-        elif "gcloud auth login" in said or "credentials" in said:
-            hint = " Log in: `gcloud auth login`."
+        hint = next((f" {advice}" for part, advice in self._hints if part in said), "")
         return GcloudFailed(f"{self._written(arguments)}\n{said}{hint}")
