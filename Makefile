@@ -7,6 +7,7 @@ PYTHON := $(VENV)/bin/python
 ENGINE := .engine/venv
 GEMMA := .cache/gemma-tokenizer
 PROMETHEUS := .cache/prometheus
+SYSTEMD := .cache/systemd
 
 .PHONY: help
 help: ## List the targets
@@ -55,11 +56,12 @@ check: install check-deploy ## Run linters, types and import contracts, and the 
 	$(VENV)/bin/lint-imports
 
 .PHONY: check-deploy
-check-deploy: install prometheus ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
+check-deploy: install prometheus systemd ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests, units and compose
 	$(VENV)/bin/hadolint Dockerfile
 	PATH=$(VENV)/bin:$$PATH shellcheck .ci/run engine/*.sh deploy/*/*.sh
 	$(VENV)/bin/yamllint --strict .
 	$(PYTHON) -m deploy.check.cloudrun_schema deploy/cloudrun/service.yaml deploy/cloudrun/service-sidecars.yaml
+	$(PYTHON) -m deploy.check.units deploy/gce/structured-server.service
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 	$(PROMETHEUS)/usr/bin/promtool check rules deploy/prometheus/rules.yml
 	$(PROMETHEUS)/usr/bin/promtool check config --syntax-only deploy/prometheus/prometheus.yml
@@ -93,6 +95,15 @@ cloudrun-rollback: install ## Give the traffic back to the revision before
 .PHONY: cloudrun-teardown
 cloudrun-teardown: install ## Delete the service and what was made for it
 	$(PYTHON) -m deploy.cloudrun teardown
+
+# Likewise; docs/deploy-gce.md.
+.PHONY: gce-deploy
+gce-deploy: install ## Deploy to one VM of Compute Engine: PRECISION=4, 8 or 16
+	$(PYTHON) -m deploy.gce deploy
+
+.PHONY: gce-teardown
+gce-teardown: install ## Delete the VM and what was made for it
+	$(PYTHON) -m deploy.gce teardown
 
 .PHONY: format
 format: install ## Format the code and mend what can be mended
@@ -145,6 +156,20 @@ $(PROMETHEUS)/usr/bin/prometheus:
 	mkdir -p $(PROMETHEUS)
 	cd $(PROMETHEUS) && (apt-get download -qq prometheus || (apt-get update -qq && apt-get download -qq prometheus)) \
 	  && dpkg -x prometheus_*.deb . && rm prometheus_*.deb && touch usr/bin/prometheus
+
+# With the libraries that a machine without systemd may lack.
+SYSTEMD_PACKAGES := systemd libsystemd-shared libapparmor1 libip4tc2 libkmod2 libseccomp2
+
+.PHONY: systemd
+systemd: ## Fetch the systemd-analyze that checks units, where there is none (Debian packages)
+	@command -v systemd-analyze >/dev/null || test -x $(SYSTEMD)/usr/bin/systemd-analyze || $(MAKE) --no-print-directory systemd-fetch \
+	  || echo "systemd-analyze cannot be had here: units are not checked"
+
+.PHONY: systemd-fetch
+systemd-fetch:
+	mkdir -p $(SYSTEMD)
+	cd $(SYSTEMD) && (apt-get download -qq $(SYSTEMD_PACKAGES) || (apt-get update -qq && apt-get download -qq $(SYSTEMD_PACKAGES))) \
+	  && for package in *.deb; do dpkg -x $$package . || exit; done && rm *.deb
 
 JAVASCRIPT := .cache/javascript
 

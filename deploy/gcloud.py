@@ -13,6 +13,7 @@ import click
 Hints = tuple[tuple[str, str], ...]
 """What gcloud may say, in parts of it, each with what to do then."""
 
+_ABSENT = ("NOT_FOUND", "could not be found", "Cannot find", "was not found")
 LOG_IN: Hints = (
     ("gcloud auth login", "Log in: `gcloud auth login`."),
     ("credentials", "Log in: `gcloud auth login`."),
@@ -47,7 +48,7 @@ class Gcloud:
         if done.returncode == 0:
             return json.loads(done.stdout or "null")
         said = done.stderr.strip()
-        if "NOT_FOUND" in said or "could not be found" in said or "Cannot find" in said:
+        if any(part in said for part in _ABSENT):
             return None
         raise self._failure(arguments, said)
 
