@@ -60,7 +60,7 @@ nvidia-smi >/dev/null || fail "nvidia-smi fails: the driver is not installed yet
 token=$(curl --silent --show-error --fail --retry 5 --retry-connrefused --max-time 30 \
   --header "Metadata-Flavor: Google" \
   "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/service-accounts/default/token" |
-  value access_token)
+  value access_token) || token=
 [[ -n "$token" ]] || fail "the metadata server gives no token for this machine's account"
 
 # The container cannot ask for that token: the metadata server is closed to it, but for names.
