@@ -9,6 +9,7 @@ GEMMA := .cache/gemma-tokenizer
 PROMETHEUS := .cache/prometheus
 APT := $(shell command -v apt-get)
 PROMTOOL := $(PROMETHEUS)/usr/bin/promtool
+SYSTEMD := .cache/systemd
 
 .PHONY: help
 help: ## List the targets
@@ -57,12 +58,12 @@ check: install check-deploy ## Run linters, types and import contracts, and the 
 	$(VENV)/bin/lint-imports
 
 .PHONY: check-deploy
-check-deploy: install prometheus ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests and compose
+check-deploy: install prometheus systemd ## Check Dockerfile, shell scripts, YAML, Cloud Run's manifests, units and compose
 	$(VENV)/bin/hadolint Dockerfile
-	$(PYTHON) -m deploy.check.units
 	PATH=$(VENV)/bin:$$PATH shellcheck .ci/run engine/*.sh deploy/*/*.sh
 	$(VENV)/bin/yamllint --strict .
 	$(PYTHON) -m deploy.check.cloudrun_schema deploy/cloudrun/service.yaml deploy/cloudrun/service-sidecars.yaml
+	$(PYTHON) -m deploy.check.units deploy/gce/structured-server.service
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 ifneq ($(APT),)
 	$(PROMTOOL) check rules deploy/prometheus/rules.yml
@@ -101,9 +102,9 @@ cloudrun-rollback: install ## Give the traffic back to the revision before
 cloudrun-teardown: install ## Delete the service and what was made for it
 	$(PYTHON) -m deploy.cloudrun teardown
 
-# One machine of Compute Engine: docs/deploy-gce.md names the variables.
+# Likewise; docs/deploy-gce.md.
 .PHONY: gce-deploy
-gce-deploy: install ## Make the machine for PRECISION=4, 8 or 16, or give it its new configuration
+gce-deploy: install ## Deploy to one VM of Compute Engine: PRECISION=4, 8 or 16
 	$(PYTHON) -m deploy.gce deploy
 
 .PHONY: gce-smoke
@@ -111,7 +112,7 @@ gce-smoke: install ## Judge the server at the end of a tunnel
 	$(PYTHON) -m deploy.gce smoke
 
 .PHONY: gce-teardown
-gce-teardown: install ## Delete the machine and what was made for it
+gce-teardown: install ## Delete the VM and what was made for it
 	$(PYTHON) -m deploy.gce teardown
 
 .PHONY: format
@@ -165,6 +166,20 @@ $(PROMETHEUS)/usr/bin/prometheus:
 	mkdir -p $(PROMETHEUS)
 	cd $(PROMETHEUS) && (apt-get download -qq prometheus || (apt-get update -qq && apt-get download -qq prometheus)) \
 	  && dpkg -x prometheus_*.deb . && rm prometheus_*.deb && touch usr/bin/prometheus
+
+# With the libraries that a machine without systemd may lack.
+SYSTEMD_PACKAGES := systemd libsystemd-shared libapparmor1 libip4tc2 libkmod2 libseccomp2
+
+.PHONY: systemd
+systemd: ## Fetch the systemd-analyze that checks units, where there is none (Debian packages)
+	@command -v systemd-analyze >/dev/null || test -x $(SYSTEMD)/usr/bin/systemd-analyze || $(MAKE) --no-print-directory systemd-fetch \
+	  || echo "systemd-analyze cannot be had here: units are not checked"
+
+.PHONY: systemd-fetch
+systemd-fetch:
+	mkdir -p $(SYSTEMD)
+	cd $(SYSTEMD) && (apt-get download -qq $(SYSTEMD_PACKAGES) || (apt-get update -qq && apt-get download -qq $(SYSTEMD_PACKAGES))) \
+	  && for package in *.deb; do dpkg -x $$package . || exit; done && rm *.deb
 
 JAVASCRIPT := .cache/javascript
 

@@ -10,8 +10,14 @@ from typing import Any
 
 import click
 
-_ABSENT = ("NOT_FOUND", "was not found", "could not be found", "Cannot find")
-"""What gcloud says of things that are not there, by the product that they are of."""
+Hints = tuple[tuple[str, str], ...]
+"""What gcloud may say, in parts of it, each with what to do then."""
+
+_ABSENT = ("NOT_FOUND", "could not be found", "Cannot find", "was not found")
+LOG_IN: Hints = (
+    ("gcloud auth login", "Log in: `gcloud auth login`."),
+    ("credentials", "Log in: `gcloud auth login`."),
+)
 
 
 class GcloudFailed(click.ClickException):
@@ -19,14 +25,11 @@ class GcloudFailed(click.ClickException):
 
 
 class Gcloud:
-    """Runs gcloud for one project. Without `act`, what would change something is only printed.
+    """Runs gcloud for one project. Without `act`, what would change something is only printed."""
 
-    `doctor` is the command that names what is missing, where there is one.
-    """
-
-    def __init__(self, project: str, *, act: bool, doctor: str = "") -> None:
+    def __init__(self, project: str, *, act: bool, hints: Hints = ()) -> None:
         self._project = project
-        self._doctor = doctor
+        self._hints = (*hints, *LOG_IN)
         self.act = act
         found = shutil.which("gcloud")
         if found is None:
@@ -83,16 +86,5 @@ class Gcloud:
         return shlex.join(["gcloud", *arguments, f"--project={self._project}"])
 
     def _failure(self, arguments: tuple[str, ...], said: str) -> GcloudFailed:
-        hint = ""
-        named = f": `{self._doctor}` names it." if self._doctor else "."
-        if "SERVICE_DISABLED" in said or "has not been used in project" in said:
-            hint = f" Turn the API on{named}"
-        elif "PERMISSION_DENIED" in said or "does not have permission" in said:
-            hint = f" A role is missing{named}"
-        elif "ZONE_RESOURCE_POOL_EXHAUSTED" in said or "does not have enough resources" in said:
-            hint = " The zone has no such machine to give now: take another, or try again later."
-        elif "Quota '" in said or "QUOTA_EXCEEDED" in said:
-            hint = " Ask for quota, which may take days: https://console.cloud.google.com/iam-admin/quotas"
-        elif "gcloud auth login" in said or "credentials" in said:
-            hint = " Log in: `gcloud auth login`."
+        hint = next((f" {advice}" for part, advice in self._hints if part in said), "")
         return GcloudFailed(f"{self._written(arguments)}\n{said}{hint}")

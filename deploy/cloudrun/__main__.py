@@ -11,8 +11,15 @@ import click
 from deploy.cloudrun import rollout
 from deploy.cloudrun.doctor import findings
 from deploy.cloudrun.target import MACHINES, Target
-from deploy.gcloud import Gcloud
+from deploy.gcloud import Gcloud, Hints
 from deploy.judging import POLL_S
+
+_HINTS: Hints = (
+    ("SERVICE_DISABLED", "Turn the API on: `make cloudrun-doctor` names the command."),
+    ("has not been used in project", "Turn the API on: `make cloudrun-doctor` names the command."),
+    ("PERMISSION_DENIED", "A role is missing: `make cloudrun-doctor` names it."),
+    ("does not have permission", "A role is missing: `make cloudrun-doctor` names it."),
+)
 
 _OPTIONS = (
     click.option("--project", envvar="PROJECT", required=True, help="The Google Cloud project."),
@@ -49,7 +56,7 @@ def _on_target(command: Callable[..., None]) -> Callable[..., None]:
         target = Target(project=project, machine=MACHINES[machine], **values)
         if target.layout == "sidecars" and not (target.proxy_image and target.engine_image):
             raise click.UsageError("--layout sidecars needs --proxy-image and --engine-image.")
-        command(target, Gcloud(project, act=act, doctor="make cloudrun-doctor"), **more)
+        command(target, Gcloud(project, act=act, hints=_HINTS), **more)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     wrapped: Callable[..., None] = run

@@ -1,1 +1,1 @@
-"""Deployment to one machine of Compute Engine with GPUs."""
+"""Deploys to one virtual machine of Compute Engine with GPUs: `python -m deploy.gce --help`."""

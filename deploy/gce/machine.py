@@ -1,73 +1,93 @@
-"""Which machine serves which precision, and all that differs between two deployments."""
+"""The machine: what its metadata hold. Of secrets they hold names; the machine fetches the secrets itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-BOOT_FAMILY = "cos-stable"
-BOOT_PROJECT = "cos-cloud"
+from deploy.gce.pieces import Piece
+from deploy.gce.target import Target
 
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine type with its GPUs, and the model that fits them."""
-
-    kind: str
-    gpus: int
-    disk_gb: int  # the image, the weights, and as much again
-    model: str
-
-
-MACHINES = {
-    "4": Machine("g2-standard-8", 1, 100, "cyankiwi/diffusiongemma-26B-A4B-it-AWQ-INT4"),
-    "8": Machine("a2-highgpu-1g", 1, 150, "RedHatAI/diffusiongemma-26B-A4B-it-FP8-dynamic"),
-    "16": Machine("a2-highgpu-2g", 2, 200, "google/diffusiongemma-26B-A4B-it"),
-}
-"""By bits of a weight: one L4 with 24 GB, one A100 with 40 GB, two of them."""
+FOLDER = Path(__file__).parent
+UNIT = "structured-server.service"
+SECRETS = "/run/secrets"
+"""Where the container finds them."""
+DRAIN_S = 8  # of requests in flight: as long as one may take
+PROXY_STOP_S = 10  # the unit's stop times are longer than this and the engine's two seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One machine in one zone of one project. Of secrets it knows the names only."""
-
-    project: str
-    zone: str
-    image: str
-    machine: Machine
-    name: str = "structured-server"
-    network: str = "default"
-    model: str = ""  # "" for the machine's
-    hf_secret: str = ""
-    keys_secret: str = ""
-    external_address: bool = False
-
-    @property
-    def account(self) -> str:
-        """The service account that the machine runs as, and nothing else does."""
-        return f"{self.name}-vm@{self.project}.iam.gserviceaccount.com"
-
-    @property
-    def firewall_rule(self) -> str:
-        """The rule that lets Identity-Aware Proxy reach the machine's SSH port, and nobody else."""
-        return f"{self.name}-iap-ssh"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The names of all secrets that the machine reads."""
-        return tuple(filter(None, (self.hf_secret, self.keys_secret)))
-
-    @property
-    def registry(self) -> str:
-        """The host that the image comes from."""
-        return self.image.partition("/")[0]
+def piece(target: Target, metadata: str) -> Piece:
+    """Return the machine, with what `--metadata-from-file` says."""
+    return Piece(
+        ("compute", "instances"),
+        target.name,
+        (f"--zone={target.zone}",),
+        (
+            f"--machine-type={target.machine.kind}",
+            f"--image-family={target.system}",
+            "--image-project=deeplearning-platform-release",
+            f"--boot-disk-size={target.machine.disk_gb}GB",
+            "--boot-disk-type=pd-balanced",
+            "--maintenance-policy=TERMINATE",  # a machine with a GPU cannot be moved
+            "--restart-on-failure",
+            f"--subnet={target.name}",
+            "--no-address",
+            f"--service-account={target.account}",
+            "--scopes=cloud-platform",  # its roles are the limit
+            "--no-deletion-protection",
+            "--labels=app=structured-server",
+            "--metadata=enable-oslogin=TRUE,install-nvidia-driver=True",
+            metadata,
+        ),
+    )
 
 
-EXAMPLE = Target(
-    project="example-project",
-    zone="europe-west4-a",
-    image="europe-west4-docker.pkg.dev/example-project/images/structured-server:gpu",
-    machine=MACHINES["16"],
-    hf_secret="hf-token",  # noqa: S106  a name
-    keys_secret="structured-server-keys",  # noqa: S106  likewise
-)
-"""What the checks of the units fill in."""
+def metadata(target: Target) -> dict[str, str]:
+    """Return what the machine starts from, by key."""
+    return {
+        "startup-script": (FOLDER / "startup.sh").read_text(encoding="utf-8"),
+        "structured-server-unit": (FOLDER / UNIT).read_text(encoding="utf-8"),
+        "structured-server-prepare": (FOLDER / "prepare.sh").read_text(encoding="utf-8"),
+        "structured-server-machine": _lines(_for_the_machine(target)),
+        "structured-server-container": _lines(_for_the_container(target)),
+    }
+
+
+def _for_the_machine(target: Target) -> dict[str, str]:
+    return {
+        "IMAGE": target.image,
+        "PROJECT": target.project,
+        "HF_SECRET": target.hf_secret,
+        "KEYS_SECRET": target.keys_secret,
+    }
+
+
+def _for_the_container(target: Target) -> dict[str, str]:
+    wanted = {
+        "ENGINE_MODEL": target.model or target.machine.model,
+        "ENGINE_REVISION": target.revision,
+        "ENGINE_TENSOR_PARALLEL": str(target.machine.gpus),
+        "ENGINE_ARGS": target.engine_args,
+        "PROXY_STOP_S": str(PROXY_STOP_S),
+        "STRUCTURED_SERVER_DRAIN_S": str(DRAIN_S),
+        "STRUCTURED_SERVER_TOKENIZER": target.tokenizer,
+        "STRUCTURED_SERVER_GCP_PROJECT": target.project,
+        "STRUCTURED_SERVER_API_KEYS_FILE": f"{SECRETS}/keys.yaml" if target.keys_secret else "",
+        "HF_TOKEN_PATH": f"{SECRETS}/hf-token" if target.hf_secret else "",
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+@contextmanager
+def as_files(values: Mapping[str, str]) -> Iterator[str]:
+    """Write metadata to files, and give the flag that names them."""
+    with TemporaryDirectory() as folder:
+        for name, value in values.items():
+            (Path(folder) / name).write_text(value, encoding="utf-8")
+        yield "--metadata-from-file=" + ",".join(f"{name}={folder}/{name}" for name in values)

@@ -75,7 +75,7 @@ engine=0
 # In a session of its own each, so that a signal to this group reaches them by way of this script only.
 # The engine's token for the model hub is none of the proxy's business.
 read -ra proxy_args <<<"$PROXY_ARGS"
-env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN \
+env -u HF_TOKEN -u HF_TOKEN_PATH -u HUGGING_FACE_HUB_TOKEN \
   STRUCTURED_SERVER_HOST="${STRUCTURED_SERVER_HOST:-0.0.0.0}" \
   STRUCTURED_SERVER_PORT="$PORT" \
   STRUCTURED_SERVER_UPSTREAM="http://127.0.0.1:$ENGINE_PORT" \

@@ -59,5 +59,5 @@ class Cloud:
             capture_output=True,
             text=True,
             cwd=ROOT,
-            timeout=60,
+            timeout=120,
         )

@@ -1,7 +1,8 @@
 """A `gcloud` that records what it is told, and keeps one project's state in a JSON file.
 
 STUB_GCLOUD names the file: `calls`, `token`, `candidate_url`, `service`, `revisions`; `found` has what other
-looks come to, and `failing` what is said of commands that fail, both by how the command begins.
+looks come to, and `failing` what is said of commands that fail, both by how the command begins. `made` has
+what was created, as the API would describe it, by kind and name; `policies` the roles on things, by the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+VERBS = ("create", "delete", "start", "add-metadata", "add-iam-policy-binding", "remove-iam-policy-binding")
 
 
 def main() -> int:
@@ -53,8 +56,62 @@ def answer(state: dict[str, Any], asked: str, words: list[str], flags: dict[str,
         return found(state.get("revisions", []))
     elif "describe" in words or "list" in words or "get-iam-policy" in words:
         known = {**state.get("found", {})}
+        known = {**known, **{described(key): value for key, value in state.get("made", {}).items()}}
+        known = {**known, **{policy_of(key): value for key, value in state.get("policies", {}).items()}}
         return found(next((known[each] for each in known if asked.startswith(each)), None))
+    else:
+        change(state, words, flags)
     return 0
+
+
+def described(key: str) -> str:
+    """Return the look at something that was made."""
+    kind, _, name = key.rpartition(" ")
+    return f"{kind} describe {name}"
+
+
+def policy_of(key: str) -> str:
+    """Return the look at the roles on something."""
+    kind, _, name = key.rpartition(" ")
+    return f"{kind} get-iam-policy {name}"
+
+
+def change(state: dict[str, Any], words: list[str], flags: dict[str, str]) -> None:
+    """Keep what is created, deleted, granted, and told to a machine."""
+    made: dict[str, Any] = state.setdefault("made", {})
+    verb = next((each for each in words if each in VERBS), None)
+    if verb is None:
+        return
+    kind, name = " ".join(words[: words.index(verb)]), words[words.index(verb) + 1]
+    key = f"{kind} {name}"
+    if kind == "compute routers nats":
+        made[f"compute routers {flags['router']}"].setdefault("nats", []).append({"name": name})
+    elif verb == "create" and kind == "iam service-accounts":
+        made[f"{key}@{flags['project']}.iam.gserviceaccount.com"] = {
+            "description": flags.get("description", "")
+        }
+    elif verb == "create":
+        made[key] = {"description": flags.get("description", ""), "flags": flags}
+        if kind == "compute instances":
+            made[key] |= {
+                "machineType": f"https://x/machineTypes/{flags['machine-type']}",
+                "status": "RUNNING",
+            }
+    elif verb == "delete":
+        made.pop(key, None)
+    elif verb == "start":
+        made[key]["status"] = "RUNNING"
+    elif verb.endswith("binding"):
+        bindings = state.setdefault("policies", {}).setdefault(key, {}).setdefault("bindings", [])
+        binding = {"role": flags["role"], "members": [flags["member"]]}
+        if verb.startswith("add"):
+            bindings.append(binding)
+        else:
+            bindings.remove(binding)
+    if "metadata-from-file" in flags:
+        pairs = [each.partition("=")[::2] for each in flags["metadata-from-file"].split(",")]
+        items = [{"key": each, "value": Path(file).read_text()} for each, file in pairs]
+        made[key]["metadata"] = {"items": items}
 
 
 def found(what: Any) -> int:

@@ -160,7 +160,7 @@ def test_the_engine_gets_its_flags_and_more_arguments(start: Any) -> None:
 
 
 def test_the_hubs_token_is_the_engines_and_not_the_proxys(start: Any) -> None:
-    running = start(**dict.fromkeys(("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"), "hf_marker"))
+    running = start(**dict.fromkeys(("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"), "hf_marker"))
     running.wait_for("/live", 200)
     assert "hf_marker" == running.recorded()["environment"]["HF_TOKEN"]
     environ = Path(f"/proc/{running.proxy_pid()}/environ").read_bytes()

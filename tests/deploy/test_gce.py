@@ -1,196 +1,253 @@
-"""The deployment to Compute Engine, against a `gcloud` that records; units, and the script for secrets."""
+"""The deployment to one VM, against a `gcloud` that records and keeps what was made."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import re
 import shutil
-import stat
 import subprocess
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import yaml
 
-from deploy.check import units as checked
-from deploy.gce.machine import EXAMPLE, MACHINES
-from deploy.gce.user_data import FOLDER, units, user_data
+from deploy.gce.pieces import IAP, MADE
 from tests.deploy.candidate import Candidate, candidate
 from tests.deploy.cloud import Cloud
 
-IMAGE = "europe-west4-docker.pkg.dev/p/i/s:gpu"
-ACCESS_TOKEN, HUB_TOKEN = "ya29.access-marker", "hf_hub-marker"
-KEYS = "keys:\n  - name: triage\n    sha256: 'keys-marker'\n"
-SECRETS = {"HF_SECRET": "hf-token", "KEYS_SECRET": "server-keys"}
+IMAGE = "europe-west4-docker.pkg.dev/images-project/images/structured-server:gpu"
+NAME = "structured-server-vm"
+ACCOUNT = f"{NAME}@p.iam.gserviceaccount.com"
+REPOSITORY = "artifacts repositories projects/images-project/locations/europe-west4/repositories/images"
+OTHERS: dict[str, Any] = {"secrets hf": {}, "secrets keys": {}, REPOSITORY: {}}
+SECRETS = {"HF_SECRET": "hf", "KEYS_SECRET": "keys"}
+MADE_AT_FIRST = [
+    "iam service-accounts create",
+    "compute networks create",
+    "compute networks subnets create",
+    "compute firewall-rules create",
+    "compute routers create",
+    "compute routers nats create",
+    "secrets add-iam-policy-binding",
+    "secrets add-iam-policy-binding",
+    "artifacts repositories add-iam-policy-binding",
+    "compute instances create",
+]
+
+
+class Project(Cloud):
+    """A project with, perhaps, a machine of ours."""
+
+    def done(self) -> list[str]:
+        """Return the kinds of commands that changed something since it was last asked."""
+        verbs = ("create", "delete", "start", "add-metadata", "ssh", "add-iam-policy-binding",
+                 "remove-iam-policy-binding")  # fmt: skip
+        done = [
+            " ".join(call[: next(at for at, word in enumerate(call) if word in verbs) + 1])
+            for call in self.calls
+        ]
+        self.be(calls=[])
+        return done
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The machine that was made."""
+        found: dict[str, Any] = self.state["made"][f"compute instances {NAME}"]
+        return found
+
+    def metadata(self, key: str) -> str:
+        """Return what the machine was told."""
+        items: list[dict[str, str]] = self.machine["metadata"]["items"]
+        return next(each["value"] for each in items if each["key"] == key)
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> Cloud:
-    """A project without anything."""
-    return Cloud(tmp_path, "deploy.gce", {"ZONE": "europe-west4-a", "IMAGE": IMAGE}, token="t")  # noqa: S106
+def cloud(tmp_path: Path) -> Project:
+    """A project with an image and two secrets, and nothing of ours."""
+    environ = {"ZONE": "europe-west4-a", "PRECISION": "4", "IMAGE": IMAGE, **SECRETS}
+    return Project(tmp_path, "deploy.gce", environ, policies=OTHERS)
 
 
-def created(cloud: Cloud) -> list[str]:
-    """Return the command that made the machine."""
-    (call,) = [call for call in cloud.calls if call[:3] == ["compute", "instances", "create"]]
-    return call
-
-
-def there(precision: str = "4", *, image: str = IMAGE) -> dict[str, Any]:
-    """Return the machine as it is after a deployment."""
-    target = replace(
-        EXAMPLE, project="p", image=image, machine=MACHINES[precision], hf_secret="", keys_secret=""
-    )
-    items = [{"key": "user-data", "value": user_data(target)}]
-    return {"machineType": f"zones/z/machineTypes/{target.machine.kind}", "metadata": {"items": items}}
-
-
-def test_without_yes_nothing_is_changed_and_everything_is_shown(cloud: Cloud) -> None:
+def test_without_yes_nothing_is_changed_and_everything_is_shown(cloud: Project) -> None:
     done = cloud.run("deploy")
     assert 0 == done.returncode, done.stderr
-    assert [] == cloud.calls
-    for shown in (
-        "instances create",
-        "firewall-rules create",
-        "#cloud-config",
-        "docker run",
-        "--tunnel-through-iap",
-    ):
-        assert shown in done.stdout
+    for shown in MADE_AT_FIRST:
+        assert f"would run: gcloud {shown}" in done.stdout
+    assert "ENGINE_MODEL=cyankiwi/diffusiongemma-26B-A4B-it-AWQ-INT4" in done.stdout
+    assert [] == cloud.done()
 
 
 @pytest.mark.parametrize(
     ("precision", "kind", "model", "gpus"),
     [
-        ("4", "g2-standard-8", "cyankiwi/diffusiongemma-26B-A4B-it-AWQ-INT4", 1),
-        ("8", "a2-highgpu-1g", "RedHatAI/diffusiongemma-26B-A4B-it-FP8-dynamic", 1),
-        ("16", "a2-highgpu-2g", "google/diffusiongemma-26B-A4B-it", 2),
+        ("4", "g2-standard-8", "cyankiwi/diffusiongemma-26B-A4B-it-AWQ-INT4", "1"),
+        ("8", "a2-highgpu-1g", "RedHatAI/diffusiongemma-26B-A4B-it-FP8-dynamic", "1"),
+        ("16", "a2-highgpu-2g", "google/diffusiongemma-26B-A4B-it", "2"),
     ],
 )
-def test_a_precision_is_a_machine_and_a_model(
-    cloud: Cloud, precision: str, kind: str, model: str, gpus: int
+def test_each_precision_has_its_machine_and_its_model(
+    cloud: Project, precision: str, kind: str, model: str, gpus: str
 ) -> None:
     done = cloud.run("deploy", "--yes", PRECISION=precision)
     assert 0 == done.returncode, done.stderr
-    assert f"--machine-type={kind}" in created(cloud)
-    said = user_data(replace(EXAMPLE, machine=MACHINES[precision]))
-    files = {each["path"]: each["content"] for each in yaml.safe_load(said)["write_files"]}
-    variables = files["/etc/structured-server/server.env"].splitlines()
-    assert {f"ENGINE_MODEL={model}", f"ENGINE_TENSOR_PARALLEL={gpus}"} <= set(variables)
-    run = files["/etc/systemd/system/structured-server.service"]
-    assert gpus == len(re.findall(r"--device=/dev/nvidia\d", run))
+    assert MADE_AT_FIRST == cloud.done()
+    flags = cloud.machine["flags"]
+    assert kind == flags["machine-type"]
+    assert ACCOUNT == flags["service-account"]
+    assert "no-address" in flags
+    assert "no-deletion-protection" in flags
+    told = dict(line.split("=", 1) for line in cloud.metadata("structured-server-container").splitlines())
+    assert model == told["ENGINE_MODEL"]
+    assert gpus == told["ENGINE_TENSOR_PARALLEL"]
+    assert f"IMAGE={IMAGE}" in cloud.metadata("structured-server-machine").splitlines()
+    assert "-L 8080:localhost:8080" in done.stdout
 
 
-def test_deploying_makes_an_account_a_way_in_and_the_machine(cloud: Cloud) -> None:
-    done = cloud.run("deploy", "--yes", **SECRETS)
-    assert 0 == done.returncode, done.stderr
-    roles = 3 * ["projects add-iam-policy-binding p"]
-    secrets = [f"secrets add-iam-policy-binding {name}" for name in SECRETS.values()]
-    assert [
-        "iam service-accounts create",
-        *roles,
-        *secrets,
-        "compute firewall-rules create",
-        "compute instances create",
-    ] == cloud.changes
-    assert "--service-account=structured-server-vm@p.iam.gserviceaccount.com" in created(cloud)
-    assert (
-        "compute ssh structured-server --project=p --zone=europe-west4-a --tunnel-through-iap" in done.stdout
-    )
+def test_a_machine_is_made_for_a_precision_that_there_is(cloud: Project) -> None:
+    done = cloud.run("deploy", "--yes", PRECISION="2")
+    assert 2 == done.returncode
+    assert "'4', '8', '16'" in done.stderr
 
 
-def test_deploying_again_changes_nothing(cloud: Cloud) -> None:
-    cloud.be(
-        found={
-            "compute instances describe": there(),
-            "iam service-accounts describe": {"email": "x"},
-            "compute firewall-rules describe": {"name": "x"},
-        }
-    )
+def test_deploying_again_changes_nothing(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    cloud.done()
     done = cloud.run("deploy", "--yes")
     assert 0 == done.returncode, done.stderr
-    assert 3 * ["projects add-iam-policy-binding p"] == cloud.changes, "which change nothing the second time"
-    assert "is as it should be" in done.stdout
+    assert [] == cloud.done()
+    assert f"{NAME} is as it should be" in done.stdout
 
 
-def test_a_machine_with_another_image_is_told_and_started_anew(cloud: Cloud) -> None:
-    cloud.be(found={"compute instances describe": there(image="europe-west4-docker.pkg.dev/p/i/s:old")})
+def test_another_image_is_told_to_the_machine_that_is_there(cloud: Project) -> None:
     assert 0 == cloud.run("deploy", "--yes").returncode
-    assert ["compute instances add-metadata", "compute instances reset"] == cloud.changes[-2:]
+    cloud.done()
+    assert 0 == cloud.run("deploy", "--yes", IMAGE=f"{IMAGE}-2").returncode
+    assert ["compute instances add-metadata", "compute ssh"] == cloud.done()
+    assert f"IMAGE={IMAGE}-2" in cloud.metadata("structured-server-machine").splitlines()
 
 
-def test_a_machine_of_another_type_is_left_alone(cloud: Cloud) -> None:
-    cloud.be(found={"compute instances describe": there("4")})
+def test_a_machine_that_takes_no_connection_says_when_it_changes(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    cloud.be(failing={"compute ssh": "ERROR: failed to connect to backend"})
+    done = cloud.run("deploy", "--yes", IMAGE=f"{IMAGE}-2")
+    assert 1 == done.returncode
+    assert "or at its next start" in done.stderr
+
+
+def test_a_stopped_machine_is_started(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    made = cloud.state["made"]
+    made[f"compute instances {NAME}"]["status"] = "TERMINATED"
+    cloud.be(made=made)
+    cloud.done()
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    assert ["compute instances start"] == cloud.done()
+
+
+def test_another_precision_does_not_replace_a_machine(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    cloud.done()
     done = cloud.run("deploy", "--yes", PRECISION="16")
     assert 1 == done.returncode
-    assert "structured-server is a g2-standard-8, and this precision wants a a2-highgpu-2g" in done.stderr
     assert "make gce-teardown" in done.stderr
-    assert [] == cloud.calls
-
-
-def test_a_machine_that_is_refused_is_an_error_with_the_command(cloud: Cloud) -> None:
-    cloud.be(
-        failing={"compute instances create": "ERROR: Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally."}
-    )
-    done = cloud.run("deploy", "--yes")
-    assert 1 == done.returncode
-    assert "GPUS_ALL_REGIONS" in done.stderr
-    assert "Ask for quota" in done.stderr
-    assert "gcloud compute instances create structured-server" in done.stderr
-
-
-def test_teardown_deletes_what_was_made_and_nothing_else(cloud: Cloud) -> None:
-    cloud.be(
-        found={
-            "compute instances describe": there(),
-            "iam service-accounts describe": {"email": "x"},
-            "compute firewall-rules describe": {"name": "x"},
-        }
-    )
-    assert 0 == cloud.run("teardown").returncode
-    assert [] == cloud.calls
-    assert 0 == cloud.run("teardown", "--yes", **SECRETS).returncode
-    assert [
-        "compute instances delete",
-        "compute firewall-rules delete",
-        *3 * ["projects remove-iam-policy-binding p"],
-        "iam service-accounts delete",
-    ] == cloud.changes
+    assert [] == cloud.done()
 
 
 @pytest.mark.parametrize(
-    "said", ["NOT_FOUND: none.", "- The resource 'projects/p/zones/z/instances/s' was not found"]
+    ("said", "advice"),
+    [
+        ("Quota 'NVIDIA_L4_GPUS' exceeded.  Limit: 0.0 in region europe-west4.", "Ask for quota"),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", "take another ZONE"),
+        ("Required 'compute.instances.create' permission for 'x'", "A role is missing"),
+    ],
 )
-def test_teardown_of_nothing_is_nothing(cloud: Cloud, said: str) -> None:
-    assert 0 == cloud.run("teardown", "--yes", STUB_ABSENT=said).returncode
-    assert [] == cloud.calls
+def test_a_refused_machine_says_what_to_do_and_the_next_try_goes_on_from_there(
+    cloud: Project, said: str, advice: str
+) -> None:
+    cloud.be(failing={"compute instances create": f"ERROR: (gcloud.compute.instances.create) {said}"})
+    done = cloud.run("deploy", "--yes")
+    assert 1 == done.returncode
+    assert said in done.stderr
+    assert advice in done.stderr
+    cloud.be(failing={})
+    cloud.done()
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    assert ["compute instances create"] == cloud.done()
 
 
-def test_the_machine_can_be_reached_through_iap_only(cloud: Cloud) -> None:
-    cloud.run("deploy", "--yes")
-    (rule,) = [call for call in cloud.calls if call[:3] == ["compute", "firewall-rules", "create"]]
-    assert "--source-ranges=35.235.240.0/20" in rule
+def test_a_secret_that_is_not_there_is_named(cloud: Project) -> None:
+    done = cloud.run("deploy", "--yes", HF_SECRET="absent")  # noqa: S106  a name
+    assert 1 == done.returncode
+    assert "there is no secrets absent" in done.stderr
+    assert "compute instances create" not in cloud.done()
+
+
+def test_teardown_deletes_all_that_was_made_and_nothing_else(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes").returncode
+    cloud.done()
+    assert 0 == cloud.run("teardown").returncode
+    assert [] == cloud.done()
+    done = cloud.run("teardown", "--yes")
+    assert 0 == done.returncode, done.stderr
+    assert "compute instances delete" == cloud.done()[0], "the network cannot go before it"
+    assert {} == cloud.state["made"]
+    assert all([] == policy["bindings"] for policy in cloud.state["policies"].values())
+    assert 0 == cloud.run("teardown", "--yes").returncode
+    assert [] == cloud.done()
+
+
+def test_what_somebody_else_made_is_neither_used_nor_deleted(cloud: Project) -> None:
+    theirs = {f"compute networks {NAME}": {"description": "ours"}, f"iam service-accounts {ACCOUNT}": {}}
+    cloud.be(made=theirs)
+    done = cloud.run("deploy", "--yes")
+    assert 1 == done.returncode
+    assert "was not made here" in done.stderr
+    assert 0 == cloud.run("teardown", "--yes").returncode
+    assert [] == cloud.done()
+    assert theirs == cloud.state["made"]
+
+
+@pytest.mark.parametrize("name", ["VM", "x", "a-name-that-is-far-too-long-for-an-account"])
+def test_a_name_that_cannot_be_is_refused(cloud: Project, name: str) -> None:
+    done = cloud.run("deploy", VM=name)
+    assert 2 == done.returncode
+    assert "is no name for a machine" in done.stderr
+
+
+def test_only_the_tunnel_is_let_in_and_no_command_carries_a_secret(cloud: Project) -> None:
+    assert 0 == cloud.run("deploy", "--yes", HF_TOKEN="hf_marker").returncode  # noqa: S106  a marker
+    words = [word for call in cloud.calls for word in call]
+    assert not [word for word in words if word.endswith("/0") or "hf_marker" in word]
+    (rule,) = [call for call in cloud.calls if "firewall-rules" in call]
+    assert f"--source-ranges={IAP}" in rule
     assert "--allow=tcp:22" in rule
-    assert "--no-address" in created(cloud)
-    assert "0.0.0.0" not in str(cloud.calls)
-    text = units(EXAMPLE)["structured-server.service"]
-    assert re.findall(r"--publish=\S+", text) == ["--publish=127.0.0.1:8080:8080"]
-    assert "--network" not in text
+    assert not [each for each in cloud.machine["metadata"]["items"] if "hf_marker" in each["value"]]
+    described = [call for call in cloud.calls if "create" in call and "nats" not in call]
+    assert all(f"--description={MADE}" in call for call in described)
 
 
-def test_an_address_is_given_only_where_it_is_asked_for(cloud: Cloud) -> None:
-    cloud.run("deploy", "--yes", EXTERNAL_ADDRESS="1")
-    assert "--no-address" not in created(cloud)
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="no gcloud here to ask")
+def test_the_real_gcloud_knows_every_flag(cloud: Project, tmp_path: Path) -> None:
+    for command, image in (("deploy", IMAGE), ("deploy", f"{IMAGE}-2"), ("teardown", IMAGE)):
+        assert 0 == cloud.run(command, "--yes", IMAGE=image).returncode
+    # Without an account it ends once it has understood the command.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CLOUDSDK_")}
+    environ |= {"CLOUDSDK_CONFIG": str(tmp_path / "empty"), "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+                "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true"}  # fmt: skip
+
+    program = str(shutil.which("gcloud"))
+
+    def said(call: list[str]) -> str:
+        return subprocess.run([program, *call], env=environ, capture_output=True, text=True).stderr
+
+    calls: list[list[str]] = cloud.state["calls"]
+    distinct = {tuple(word.partition("=")[0] for word in call): call for call in calls}.values()
+    with ThreadPoolExecutor(4) as pool:
+        answers = dict(zip(map(" ".join, distinct), pool.map(said, distinct), strict=True))
+    assert {} == {call: answer for call, answer in answers.items() if "active account" not in answer}
 
 
-def test_smoke_judges_the_tunnels_end(cloud: Cloud) -> None:
+def test_smoke_judges_the_tunnels_end(cloud: Project) -> None:
     with candidate() as url:
         done = cloud.run("smoke", "--poll-s", "0.05", URL=url, API_KEY="k")
         assert 0 == done.returncode, done.stderr
@@ -201,134 +258,3 @@ def test_smoke_judges_the_tunnels_end(cloud: Cloud) -> None:
         done = cloud.run("smoke", "--poll-s", "0.05", URL=url)
     assert 1 == done.returncode
     assert "known answers are right" in done.stderr
-
-
-# The units
-
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-
-
-@needs_systemd
-@pytest.mark.parametrize("precision", MACHINES)
-def test_systemd_finds_nothing_wrong_with_the_units(precision: str) -> None:
-    assert "" == checked.problems(replace(EXAMPLE, machine=MACHINES[precision], hf_secret=""))
-
-
-@needs_systemd
-def test_the_check_of_units_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(FOLDER, tmp_path / "gce")
-    unit = tmp_path / "gce" / "structured-server.service"
-    unit.write_text(unit.read_text().replace("Restart=always", "Restart=allways"))
-    monkeypatch.setattr("deploy.gce.user_data.FOLDER", tmp_path / "gce")
-    assert "allways" in checked.problems()
-
-
-# Secrets
-
-
-class Google(BaseHTTPRequestHandler):
-    """The metadata server and Secret Manager in one."""
-
-    secrets: ClassVar[dict[str, str]] = {}
-    seen: ClassVar[list[tuple[str, str | None]]] = []
-
-    def do_GET(self) -> None:
-        self.seen.append((self.path, self.headers.get("Authorization")))
-        if self.path.endswith("/service-accounts/default/token"):
-            allowed = self.headers.get("Metadata-Flavor") == "Google"
-            self._say(200 if allowed else 403, {"access_token": ACCESS_TOKEN, "expires_in": 3599})
-        elif self.headers.get("Authorization") != f"Bearer {ACCESS_TOKEN}":
-            self._say(401, {})
-        else:
-            found = self.secrets.get(self.path.split("/")[5])
-            data = base64.b64encode((found or "").encode()).decode()
-            self._say(
-                404 if found is None else 200,
-                {"name": self.path, "payload": {"data": data, "dataCrc32c": "1"}},
-            )
-
-    def _say(self, status: int, body: dict[str, Any]) -> None:
-        written = json.dumps(body, indent=2).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(written)))
-        self.end_headers()
-        self.wfile.write(written)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def google() -> Iterator[str]:
-    """Serve both, and give the URL."""
-    Google.secrets, Google.seen = {"hf-token": HUB_TOKEN + "\n", "server-keys": KEYS}, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Google)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def fetch(google: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the script as its unit does."""
-    environ = {
-        "PATH": os.environ["PATH"], "PROJECT": "p", "RUNTIME_DIRECTORY": str(folder), "METADATA_URL": google,
-        "SECRETS_URL": google, "READER": str(os.getuid()), **variables,
-    }  # fmt: skip
-    script = ["bash", "-x", str(FOLDER / "fetch-secrets.sh")]  # -x: what it runs is on standard error
-    return subprocess.run(script, env=environ, capture_output=True, text=True, timeout=60)
-
-
-def test_secrets_come_into_memory_for_those_who_need_them(google: str, tmp_path: Path) -> None:
-    done = fetch(google, tmp_path, **SECRETS)
-    assert 0 == done.returncode, done.stderr
-    assert f"HF_TOKEN={HUB_TOKEN}\n" == (tmp_path / "secrets.env").read_text()
-    assert KEYS == (tmp_path / "keys" / "keys.yaml").read_text()
-    for file in (tmp_path / "secrets.env", tmp_path / "keys" / "keys.yaml"):
-        assert 0o600 == stat.S_IMODE(file.stat().st_mode)
-    assert "/v1/projects/p/secrets/hf-token/versions/latest:access" == Google.seen[1][0]
-
-
-def test_no_secret_is_an_argument_of_a_program(google: str, tmp_path: Path) -> None:
-    """The shell's own words (printf, assignments) are no programs: no list of processes shows them."""
-    done = fetch(google, tmp_path, **SECRETS)
-    programs = [
-        line for line in done.stderr.splitlines() if re.match(r"\++ (curl|sed|tr|base64|chown|mkdir)\b", line)
-    ]
-    assert len(programs) > 5
-    for marker in (ACCESS_TOKEN, HUB_TOKEN, "keys-marker"):
-        assert not [line for line in programs if marker in line]
-        assert marker not in done.stdout
-
-
-def test_without_secrets_nobody_is_asked(google: str, tmp_path: Path) -> None:
-    assert 0 == fetch(google, tmp_path).returncode
-    assert "" == (tmp_path / "secrets.env").read_text()
-    assert [] == Google.seen
-
-
-@pytest.mark.parametrize(
-    ("secrets", "said"),
-    [
-        ({}, "the secret hf-token cannot be read"),
-        ({"hf-token": "", "server-keys": KEYS}, "the secret hf-token is not a token in one line"),
-        ({"hf-token": "a\nHF_HUB_OFFLINE=1", "server-keys": KEYS}, "is not a token in one line"),
-        ({"hf-token": "a", "server-keys": ""}, "the secret server-keys is empty"),
-    ],
-)
-def test_a_secret_that_cannot_be_used_ends_the_start(
-    google: str, tmp_path: Path, secrets: dict[str, str], said: str
-) -> None:
-    Google.secrets = secrets
-    done = fetch(google, tmp_path, **SECRETS)
-    assert 1 == done.returncode
-    assert said in done.stderr
-    assert ACCESS_TOKEN not in done.stdout
-
-
-def test_no_secret_is_in_what_the_machine_is_told(cloud: Cloud) -> None:
-    done = cloud.run("deploy", **SECRETS, HF_TOKEN=HUB_TOKEN)
-    assert HUB_TOKEN not in done.stdout + done.stderr
-    assert "HF_SECRET=hf-token" in done.stdout, "its name is"
