@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_server.backends.vllm.client import Client, Reply, explain
+from structured_server.backends.vllm.client import Client, explain
+from structured_server.backends.vllm.connections import Reply
 from structured_server.backends.vllm.messages import COMPLETIONS, completion_body
 from structured_server.errors import (
     UpstreamError,

@@ -6,12 +6,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 
 import aiohttp
 
 from structured_server import tracing
 from structured_server.backends import Relayed
+from structured_server.backends.vllm.connections import Broken, Closed, Connections, Reply
 from structured_server.backends.vllm.messages import error_message
 from structured_server.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
 
@@ -19,14 +19,6 @@ _CREDENTIALS = re.compile(r"//[^/?#]*@")
 
 PASSING = frozenset({408, 425, 429})
 """Statuses of the 4xx with which routers say that it is not the request that is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An HTTP reply, read whole."""
-
-    status: int
-    body: bytes
 
 
 class Client:
@@ -39,7 +31,8 @@ class Client:
         self._base = url.rstrip("/").removesuffix("/v1")
         self.url = _CREDENTIALS.sub("//", self._base, count=1)
         self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
+        self._session: aiohttp.ClientSession | None = None  # for replies that are handed on as they come
 
     async def get(self, path: str, *, timeout_s: float | None = None) -> Reply:
         """Send a GET.
@@ -121,6 +114,8 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._connections is not None:
+            self._connections.close()
         if self._session is not None:
             await self._session.close()
 
@@ -135,11 +130,11 @@ class Client:
         seconds = self._timeout_s if timeout_s is None else timeout_s
         if place := tracing.current():
             headers = {**(headers or {}), "traceparent": place.traceparent}
-        request = self._opened().request(
-            method, self._base + path, data=body, headers=headers, allow_redirects=False
-        )
-        async with _own_errors(self.url, seconds), request as response:
-            return Reply(response.status, await response.read())
+        with _own_kinds(self.url, seconds):
+            async with asyncio.timeout(seconds):
+                if self._connections is None:
+                    self._connections = Connections(self._base)
+                return await self._connections.request(method, path, body, headers)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -157,31 +152,30 @@ class _StaleConnection(UpstreamUnreachable):
     """The server closed the connection before a byte of the reply came."""
 
 
-@asynccontextmanager
-async def _own_errors(url: str, seconds: float) -> AsyncIterator[None]:
-    """Turn what aiohttp raises into upstream errors, and bound the time."""
-    with _own_kinds(url, seconds):
-        async with asyncio.timeout(seconds):
-            yield
-
-
 @contextmanager
 def _own_kinds(url: str, seconds: float) -> Iterator[None]:
-    """Turn what aiohttp raises into upstream errors."""
+    """Turn what connections and aiohttp raise into upstream errors."""
     try:
         yield
     except TimeoutError:
         raise UpstreamTimeout(f"the engine at {url} did not answer within {seconds:g} s.") from None
     except aiohttp.ClientConnectorError as error:
-        reason = error.os_error.strerror or type(error.os_error).__name__
-        raise UpstreamUnreachable(f"nothing answers at {url}: {reason}.") from None
-    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        raise _nothing_answers(url, error.os_error) from None
+    except (Closed, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
         raise _StaleConnection(f"the engine at {url} closed the connection.") from None
-    except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
+    except Broken as error:
+        raise UpstreamUnreachable(f"the connection to the engine at {url} broke: {error}.") from None
+    except OSError as error:
+        raise _nothing_answers(url, error) from None
+    except (aiohttp.ClientError, ValueError, RuntimeError) as error:
         # aiohttp raises ValueError on some malformed replies and RuntimeError once its session is closed.
         raise UpstreamUnreachable(
             f"the connection to the engine at {url} broke: {type(error).__name__}."
         ) from None
+
+
+def _nothing_answers(url: str, error: OSError) -> UpstreamUnreachable:
+    return UpstreamUnreachable(f"nothing answers at {url}: {error.strerror or type(error).__name__}.")
 
 
 def explain(reply: Reply) -> str:

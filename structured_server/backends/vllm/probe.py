@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import orjson
 
 from structured_server.backends import NotReady
-from structured_server.backends.vllm.client import Client, Reply, explain
+from structured_server.backends.vllm.client import Client, explain
+from structured_server.backends.vllm.connections import Reply
 from structured_server.backends.vllm.messages import CHAT_COMPLETIONS, COMPLETIONS, TOKENIZE, error_message
 from structured_server.core.canvas import Canvas, Slot
 from structured_server.core.reads import Prompt, Read, ReadRequest, checked, fill_with_noise
