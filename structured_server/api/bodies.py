@@ -121,18 +121,28 @@ async def unless_gone(request: Request, work: Coroutine[None, None, T]) -> T:
     Raises:
         ClientDisconnect: the sender left first.
     """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        leaving.cancel()
-        if not working.done():
+    working = asyncio.current_task()
+    assert working is not None, "requests are served in tasks"
+    gone = False
+
+    def leave(leaving: asyncio.Task[None]) -> None:
+        nonlocal gone
+        if not leaving.cancelled() and not done:
+            gone = True
             working.cancel()
-            await asyncio.wait((working,))
+
+    done = False
+    leaving = asyncio.ensure_future(_gone(request))
+    leaving.add_done_callback(leave)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if gone and not working.uncancel():
+            raise ClientDisconnect from None
+        raise
+    finally:
+        done = True
+        leaving.cancel()
 
 
 async def _gone(request: Request) -> None:

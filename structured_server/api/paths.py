@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from starlette.types import Scope
 
 DECIDE = ("/decide", "/v1/decide")
@@ -14,6 +16,11 @@ MODELS = ("/v1/models", "/v1/v1/models")
 DECISIONS = ("/v1/decisions", "/decisions", "/api/alpha/decisions")
 
 CHAT = ("/v1/chat/completions", "/v1/raw/chat/completions")
+
+
+def new_id(kind: str) -> str:
+    """Return a name for a request or a decision that no other has. It is no secret, and so it is quick."""
+    return f"{kind}_{random.getrandbits(64):016x}"
 
 
 def route_of(scope: Scope) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from starlette.requests import Request
 
 from structured_server.admission import Lane
 from structured_server.api.bodies import unless_gone
-from structured_server.api.paths import route_of
+from structured_server.api.paths import new_id, route_of
 from structured_server.api.service import Service
 from structured_server.core.plan import ReadOptions
 from structured_server.core.policy import ReadPolicy
@@ -143,7 +142,8 @@ async def outcome_of(
         StructuredServerError: each has a status in `api.errors`.
     """
     service.readiness.require()
-    query = replace(query, cache_salt=request.state.cache_salt)
+    if request.state.cache_salt:
+        query = replace(query, cache_salt=request.state.cache_salt)
     outcome = await unless_gone(request, service.driver.decide(query, Lane(request.state.key)))
     return outcome, named(query, outcome, service, sender_of(request), metadata or {})
 
@@ -165,7 +165,7 @@ def named(
     decided = all(answer.status != "abstained" for answer in outcome.decision.answers.values())
     service.metrics.outcomes.labels(sender.route, "decided" if decided else "undecided").inc()
     about = About(
-        identifier=f"dec_{secrets.token_hex(8)}",
+        identifier=new_id("dec"),
         model=service.model,
         backend=service.backend.name,
         model_revision=service.model_revision,

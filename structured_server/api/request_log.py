@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structured_server import tracing
 from structured_server.api.errors import GONE, InternalError, dialect_of, error_response
-from structured_server.api.paths import route_of
+from structured_server.api.paths import new_id, route_of
 from structured_server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class RequestLog:
         """Serve a request, and return the status that it was answered with, None where it was not."""
         begun = time.monotonic()
         given = headers.get("x-request-id", "")
-        request_id = given if _USABLE_ID.fullmatch(given) else f"req_{secrets.token_hex(8)}"
+        request_id = given if _USABLE_ID.fullmatch(given) else new_id("req")
         dialect = dialect_of(scope["path"])
         scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect, key="", cache_salt="")
         status: int | None = None

@@ -81,6 +81,8 @@ def check_conditions(questions: Mapping[str, Conditional]) -> None:
         InvalidQuestion: they name no question, or an answer that it cannot have, or questions wait for
             each other.
     """
+    if all(question.conditions is UNCONDITIONAL for question in questions.values()):
+        return
     for identifier, question in questions.items():
         conditions = question.conditions
         _check_names(identifier, "depends_on", conditions.depends_on, questions)

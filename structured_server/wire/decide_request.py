@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from structured_server.core.conditions import Conditions
+from structured_server.core.conditions import UNCONDITIONAL, Conditions
 from structured_server.core.plan import Isolate, ReadOptions, located
 from structured_server.core.policy import ByType, ReadPolicy
 from structured_server.core.prompt import Layout
-from structured_server.core.questions import Choice, Limits, Noul, Question, Schema, Score
+from structured_server.core.questions import NO_LIMITS, Choice, Limits, Noul, Question, Schema, Score
 from structured_server.core.reads import Image
 from structured_server.core.state import LongState
 from structured_server.core.template import Keys, TemplateStyle
@@ -312,13 +312,15 @@ def _question(name: str, given: NoulIn | ChoiceIn | ScoreIn) -> Question:
 
 def _core_question(given: NoulIn | ChoiceIn | ScoreIn) -> Question:
     instructions = text_or_none(given.instructions, ("instructions",))
-    limits = Limits(**given.abstain.model_dump())
+    limits = Limits(**given.abstain.model_dump()) if given.abstain.model_fields_set else NO_LIMITS
     aliases = tuple(sorted(given.aliases.items()))
-    conditions = Conditions(
-        tuple(given.depends_on),
-        tuple((name, tuple(map(answer_key, answers))) for name, answers in given.ask_if.items()),
-        given.alone,
-    )
+    conditions = UNCONDITIONAL
+    if given.depends_on or given.ask_if or given.alone:
+        conditions = Conditions(
+            tuple(given.depends_on),
+            tuple((name, tuple(map(answer_key, answers))) for name, answers in given.ask_if.items()),
+            given.alone,
+        )
     if isinstance(given, NoulIn):
         criteria = given.criteria or NoulCriteria()
         return Noul(

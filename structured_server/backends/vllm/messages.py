@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
@@ -286,6 +287,7 @@ def _by_id(row: Mapping[str, float]) -> dict[int, float]:
     return {_token_id(token): logprob for token, logprob in row.items()}
 
 
+@lru_cache(1 << 14)  # labels come again and again
 def _token_id(token: str) -> int:
     number = token.removeprefix(_TOKEN)
     if number == token or not (number.isascii() and number.isdigit() and len(number) <= _ID_DIGITS):
