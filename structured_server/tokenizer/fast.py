@@ -8,7 +8,7 @@ special, and the original, which knows all added tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tokenizers
@@ -22,6 +22,10 @@ from structured_server.tokenizer.tokenizer_json import WITHOUT_MODEL, TokenizerJ
 
 _UNKNOWN_TEXT = "\ufdd0 \U00013080 \U0001fae8"  # a noncharacter, a hieroglyph, a recent emoji
 _LARGEST_ID = 1 << 22
+_SPACES_SPELLED = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_SPLIT_AT_SPACES = {
+    "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False,
+}  # fmt: skip
 _REPLACEMENT = "\ufffd"
 
 
@@ -57,6 +61,7 @@ class FastModel:
         removed = [token for token in tokens if not token.is_text(named)]
 
         self.spelling = _spelling(head)
+        self.by_joining = self._joins(head, kept)
         self._original = self._around(head, tokens)
         self._leading = self._around(head, kept)
         inner, differs = _without_first_prefix(head)
@@ -128,6 +133,20 @@ class FastModel:
             ]
         )
         return tokenizer
+
+    def _joins(self, head: Mapping[str, Any], kept: Iterable[AddedToken]) -> bool:
+        """Tell whether this is BPE over all of a text, with bytes for what it does not know."""
+        model = self._model
+        return (
+            isinstance(model, tokenizers.models.BPE)
+            and not (model.dropout or model.ignore_merges)
+            and not (model.continuing_subword_prefix or model.end_of_word_suffix)
+            and model.byte_fallback
+            and all(model.token_to_id(f"<0x{byte:02X}>") is not None for byte in range(256))
+            and head["normalizer"] == _SPACES_SPELLED
+            and head["pre_tokenizer"] in (None, _SPLIT_AT_SPACES)  # of which the normalizer leaves none
+            and not any(token.lstrip or token.rstrip or token.single_word for token in kept)
+        )
 
     def _renumber_ids(self, ids: list[int]) -> list[int]:
         return [self._renumbered.get(i, i) for i in ids] if self._renumbered else ids

@@ -9,6 +9,7 @@ from structured_server.core.tokens import ChatFormat, Kind, Segment
 from structured_server.tokenizer.control import ControlStrings, ControlToken
 from structured_server.tokenizer.model import TokenModel
 from structured_server.tokenizer.vocabulary import Vocabulary
+from structured_server.tokenizer.words import MOST_ACROSS, Words
 
 # What a regular expression of `tokenizers` calls white space, for tokens that swallow it.
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -35,6 +36,9 @@ class LoadedTokenizer:
         """Put a tokenizer together; `thought` is the text of the empty thought block, if there is one."""
         self._model = model
         self._vocabulary = Vocabulary(model)
+        self._inner = self._inside
+        if model.by_joining and len(self._vocabulary.across) <= MOST_ACROSS:
+            self._inner = Words(self._inside, self._vocabulary.across).encode
         self._split = lru_cache(_CACHED_RUNS)(lambda text: tuple(model.controls.split(text)))
         self._encode_cached = lru_cache(_CACHED_RUNS)(self._encode_run)
         self.chat = chat
@@ -69,7 +73,7 @@ class LoadedTokenizer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Tokenise text of mid-prompt in which no control token is recognised."""
-        return tuple(self._model.encode(text, leading=False)) if text else ()
+        return tuple(self._inner(text)) if text else ()
 
     def variants(self, label_id: int) -> tuple[int, ...]:
         """Return the ids, ascending, equal to this one after stripping white space only."""
@@ -143,4 +147,7 @@ class LoadedTokenizer:
         return encode(run, left is None)
 
     def _encode_run(self, run: str, leading: bool) -> tuple[int, ...]:
-        return tuple(self._model.encode(run, leading=leading))
+        return tuple(self._model.encode(run, leading=True) if leading else self._inner(run))
+
+    def _inside(self, text: str) -> list[int]:
+        return self._model.encode(text, leading=False)

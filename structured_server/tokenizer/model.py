@@ -16,6 +16,7 @@ class TokenModel(Protocol):
     unreachable: frozenset[int]  # the ids that no text produces: those of the control tokens
     spelling: Spelling
     added: frozenset[int]  # ids of all added tokens, those that are mere text included
+    by_joining: bool  # ids come of joining neighbours into entries of the vocabulary, and of nothing else
 
     def encode(self, text: str, *, leading: bool) -> list[int]:
         """Tokenise text that stands at the start of a prompt (`leading`) or after a control token."""

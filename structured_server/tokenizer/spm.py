@@ -75,6 +75,7 @@ class SentencePieceModel:
         extra = _outside(configured, pieces)
         controls += (ControlToken(i, token.content, token.lstrip, token.rstrip) for i, token in extra.items())
         self._extra = {i: token.content for i, token in extra.items()}
+        self.by_joining = False  # it makes the text anew before it takes it apart
         self.added = frozenset(added) | self._extra.keys()
         self.controls = ControlStrings(controls)
         self.unreachable = self.controls.ids

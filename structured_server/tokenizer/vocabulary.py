@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from structured_server.tokenizer.model import TokenModel
+from structured_server.tokenizer.words import reaches_across
 
 # Entries that vocabularies reserve without always listing them as added tokens.
 _RESERVED = re.compile(
@@ -29,6 +30,7 @@ class Vocabulary:
         self.noise_ids: Sequence[int]
         self.size: int
         self._affixes: frozenset[tuple[str, str]]
+        self.across: tuple[str, ...] = ()  # of models that join: entries that reach across pieces of a text
         self._survey()
         self._variants = lru_cache(_MANY_LABELS)(self._look_up_variants)
 
@@ -56,7 +58,10 @@ class Vocabulary:
     def _survey(self) -> None:
         spelling, added = self._model.spelling, self._model.added
         noise, affixes, token_id = array("I"), {("", "")}, -1
+        joins = self._model.by_joining
         for token_id, entry in self._model.entries():
+            if joins and reaches_across(entry):
+                self.across += (entry,)
             text = None if token_id in added else spelling.text(entry)
             if text is None or not (core := text.strip()):
                 continue

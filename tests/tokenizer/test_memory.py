@@ -1,4 +1,4 @@
-"""What callers send is tokenised and forgotten."""
+"""What callers send is tokenised and forgotten, but for some thousands of words."""
 
 from __future__ import annotations
 
