@@ -50,6 +50,10 @@ soak: install ## Measure ten minutes at half of the capacity, and 500 equal aler
 hostile: install ## Measure what refusing slow senders, huge bodies, bombs and deep JSON costs
 	$(PYTHON) -m benchmarks.hostile --out $(RECEIPTS)/hostile.json
 
+.PHONY: bench-startup
+bench-startup: install tokenizer ## Measure start-up with a Gemma-size tokenizer: first answer, stalls, memory (2 minutes)
+	$(PYTHON) -m benchmarks.startup --starts 20 --out $(RECEIPTS)/startup.json
+
 .PHONY: check
 check: install check-deploy ## Run linters, types and import contracts, and the checks of deployment files
 	$(VENV)/bin/ruff format --check
