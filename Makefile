@@ -54,6 +54,10 @@ hostile: install ## Measure what refusing slow senders, huge bodies, bombs and d
 bench-startup: install tokenizer ## Measure start-up with a Gemma-size tokenizer: first answer, stalls, memory (2 minutes)
 	$(PYTHON) -m benchmarks.startup --starts 20 --out $(RECEIPTS)/startup.json
 
+.PHONY: bench-embedded
+bench-embedded: install ## Measure what a decision of the embedded model costs beside its ONNX Runtime time
+	$(PYTHON) -m benchmarks.embedded_cost --out $(RECEIPTS)/embedded_cost.json
+
 .PHONY: check
 check: install check-deploy ## Run linters, types and import contracts, and the checks of deployment files
 	$(VENV)/bin/ruff format --check
