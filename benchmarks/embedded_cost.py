@@ -2,8 +2,8 @@
 
     python -m benchmarks.embedded_cost --decisions 200 --out benchmarks/receipts/embedded_cost.json
 
-Decisions are made one after the other in this process, through the whole application but for the socket: three
-questions about texts that are all different, one draw each. A decision's time is what its answer says.
+Decisions are made one after the other in this process, through the whole application but for the socket:
+three questions about texts that are all different, one draw each. A decision's time is what its answer says.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ async def measure(decisions: int) -> dict[str, float]:
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://test") as client,
     ):
-        while (await client.get("/ready")).status_code != 200:
+        for _ in range(600):
+            if (await client.get("/ready")).status_code == 200:
+                break
             await asyncio.sleep(0.05)
         assert isinstance(service.backend, EmbeddedBackend)
         graph: Any = service.backend._graph
