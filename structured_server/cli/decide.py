@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from structured_server.cli.exits import AUTH, BAD_INPUT, SERVER, UNDECIDED, Refused
-from structured_server.cli.options import server_options
+from structured_server.cli.options import output_option, server_options
 
 _EPILOG = """\b
 Examples:
@@ -51,14 +51,7 @@ Exit codes: 0 all decided, 3 something undecided, 4 bad input, 5 server, 6 authe
 @click.option(
     "--isolate", type=click.Choice(["none", "noul", "all", "auto"]), help="Which questions are read apart."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print.",
-)
+@output_option
 def decide(
     state: str | None,
     questions_file: Path,

@@ -12,6 +12,7 @@ import click
 
 from structured_server.cli.decide import read_questions, read_state
 from structured_server.cli.exits import BAD_INPUT, WARNINGS, Refused
+from structured_server.cli.options import output_option
 from structured_server.core.plan import Capabilities
 from structured_server.settings import WIDEST_CANVAS, WIDTH_STEP
 
@@ -69,14 +70,7 @@ def _read_option(name: str, says: str, *values: str) -> Callable[[Callable[..., 
 @_read_option("isolate", "Which questions are read apart.", "none", "noul", "all", "auto")
 @_read_option("template", "The answer text that is seeded.", "json", "lines")
 @_read_option("keys", "How the answer text names questions.", "auto", "named", "neutral")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print.",
-)
+@output_option
 def lint(
     questions_file: Path,
     old_file: Path | None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from structured_server.cli.exits import BAD_INPUT, DIFFERENT, Refused
-from structured_server.cli.options import server_options
+from structured_server.cli.options import output_option, server_options
 
 if TYPE_CHECKING:
     from structured_server.decision_log import Selection, Store
@@ -115,14 +115,7 @@ def export(file: Path, **asked: Any) -> None:
 @click.option(
     "--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Requests at once."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print.",
-)
+@output_option
 def replay(
     file: Path,
     url: str,

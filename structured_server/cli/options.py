@@ -1,4 +1,4 @@
-"""Options that several commands have: which server to ask, and how."""
+"""Options that several commands have: which server to ask, and how to print."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ _SERVER = (
         show_default=True,
         help="Seconds to wait.",
     ),
+)
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print.",
 )
 
 
