@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import orjson
 import pytest
@@ -218,6 +220,84 @@ async def test_a_malformed_reply_is_unreachable(reply: bytes) -> None:
     async with listening(answering(reply)) as url, connected(url) as client:
         with pytest.raises(UpstreamUnreachable):
             await client.get("/health")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nabcde",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 5\r\n\r\nabcde",
+    ],
+)
+async def test_a_body_may_come_in_any_way_that_http_has(reply: bytes) -> None:
+    async with listening(answering(reply)) as url, connected(url) as client:
+        assert Reply(200, b"abcde") == await client.get("/health")
+
+
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", b"junk", b"HT"])
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_nobody_has_asked_for_is_nobodys_reply(more: bytes, late: bool) -> None:
+    """A reply that comes behind another one, at once or later, is never taken for the next request's."""
+    right = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(right if late else right + more)
+                await writer.drain()
+                if late:
+                    await asyncio.sleep(0.01)
+                    writer.write(more)
+
+    async with listening(answer) as url, connected(url) as client:
+        for _ in range(5):
+            assert Reply(200, b"right") == await client.get("/health")
+            await asyncio.sleep(0.03 if late else 0)
+
+
+async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structured_server.backends.vllm.connections.KEPT_S", 0.1)
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with suppress(ConnectionError):
+            assert b"" == await reader.read()
+        writer.close()
+        ended.set()
+
+    async with listening(answer) as url, connected(url) as client:
+        await client.get("/health")
+        assert not ended.is_set()
+        async with asyncio.timeout(2):
+            await ended.wait()
+
+
+async def test_tls_is_spoken_to_who_has_a_right_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = await asyncio.create_subprocess_exec(
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
+        "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert 0 == await made.wait()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    reply = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde")
+    server = await asyncio.start_server(reply, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(f"https://localhost:{port}") as client:
+            with pytest.raises(UpstreamUnreachable):
+                await client.get("/health")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        async with connected(f"https://localhost:{port}") as client:
+            assert Reply(200, b"abcde") == await client.get("/health")
 
 
 async def test_a_redirect_is_not_followed() -> None:

@@ -148,8 +148,12 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(Broken(type(error).__name__))
+            self.reusable = False
         if not self._whole_head and self._come > LONGEST_HEAD:
             self._fail(Broken("its head does not end"))
+
+    def on_message_begin(self) -> None:
+        self.reusable = False  # also where one follows that nobody has asked for
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
