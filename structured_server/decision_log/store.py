@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -87,6 +88,7 @@ class Store:
             DecisionLogError: it cannot be opened, or is something else.
         """
         with _ours(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite itself would ask the umask
             connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             try:
                 if _is_empty(connection):
@@ -103,7 +105,6 @@ class Store:
             except BaseException:
                 connection.close()
                 raise
-        Path(path).chmod(0o600)
         return cls(path, connection)
 
     @classmethod

@@ -125,7 +125,9 @@ def test_two_processes_may_write_to_one_file(store: Store, path: str) -> None:
 
 def test_the_file_is_its_owners_only(path: str) -> None:
     Store.open(path).close()
-    assert 0o600 == stat.S_IMODE(Path(path).stat().st_mode)
+    Store.open(path).add([record(1)])
+    for file in Path(path).parent.iterdir():
+        assert 0o600 == stat.S_IMODE(file.stat().st_mode), file
 
 
 def test_reading_makes_no_file(path: str) -> None:
@@ -162,7 +164,7 @@ def test_a_log_of_another_version_is_refused(path: str) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DecisionLogError, match=r"nowhere/log\.db: unable to open"):
+    with pytest.raises(DecisionLogError, match=r"nowhere/log\.db: No such file or directory"):
         Store.open(str(tmp_path / "nowhere" / "log.db"))
 
 

@@ -112,4 +112,4 @@ async def test_a_log_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> Non
         assert time.monotonic() < end
         await asyncio.sleep(0.05)
     assert 5 == proxy.process.returncode
-    assert "nowhere/log.db: unable to open database file." in proxy.log.read_text()
+    assert "nowhere/log.db: No such file or directory." in proxy.log.read_text()
