@@ -19,6 +19,9 @@ SPACE = "▁"
 MOST_ACROSS = 16
 MOST_WORDS = 1 << 14  # some 7 MB
 LONGEST_WORD = 32  # characters
+LONGEST_TEXT = 8_192
+"""Longer ones are tokenised in a thread, and by the library alone, which lets other threads run meanwhile."""
+
 LEARNED_AT_ONCE = 64
 """New words of one text that are tokenised by themselves; with more of them it is tokenised whole."""
 
@@ -40,7 +43,7 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of the whole text."""
-        if self._whole.search(text):
+        if len(text) > LONGEST_TEXT or self._whole.search(text):
             return self._encode(text)
         known, pieces = self._known, _PIECES.findall(text)
         ids: list[int] = []

@@ -96,6 +96,18 @@ def test_a_text_of_unknown_words_is_tokenised_whole_and_some_are_learnt() -> Non
     assert 1000 == len(words.encode(text)), "all are known in the end"
 
 
+def test_a_long_text_is_left_to_the_library() -> None:
+    asked: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        asked.append(text)
+        return [len(text)]
+
+    text = "word " * 2000
+    assert [len(text)] == Words(encode, []).encode(text)
+    assert [text] == asked
+
+
 def test_the_number_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("structured_server.tokenizer.words.MOST_WORDS", 100)
     words = Words(lambda text: [len(text)], [])
