@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
-from structured_server.api.errors import InternalError
+from structured_server.api.errors import InternalError, let_go
 from structured_server.api.query import named, query_of, sender_of
 from structured_server.api.service import Service
 from structured_server.decision_log import Sender
@@ -125,6 +125,7 @@ class _Run:
         except StructuredServerError as error:
             if isinstance(error, Unavailable):
                 self._service.metrics.refused.labels(error.code).inc()
+            let_go(error)
             return self._failed(item, error)
         except Exception:
             fields = {"request_id": self._sender.request_id, "item": item.index}

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from structured_server.api.errors import let_go
 from structured_server.errors import StructuredServerError
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -46,6 +47,7 @@ class Operations:
             response = await served.answer(request)
         except StructuredServerError as error:
             response = await self._on_error(request, error)
+            let_go(error)
         except ClientDisconnect as gone:
             response = await self._on_gone(request, gone)
         await response(scope, receive, send)

@@ -1,0 +1,109 @@
+"""Requests leave no reference cycles behind, however they end.
+
+Cycles wait for the garbage collector, which then goes through all that hundreds of waiting requests hold.
+Under overload it stopped the event loop for 0.2 s at a time, and the server served 84 % of its capacity in place
+of 95 %.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from structured_server.api.app import create_app
+from structured_server.api.service import assemble
+from structured_server.errors import UpstreamFailed, UpstreamProtocolError
+from structured_server.settings import Settings
+from tests.api.conftest import WORDS
+from tests.fake_backend import FakeBackend
+from tests.toy import ToyTokenizer
+
+QUESTIONS = {"urgent": {"type": "noul", "instructions": "Wake somebody?"}}
+REQUESTS = 50
+FEW = 10  # objects over all of them: something of the event loop's own
+
+
+class Failing(FakeBackend):
+    """Fails on every read."""
+
+    def __init__(self, error: type[Exception] | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self._error = error
+
+    async def read(self, batch: Any) -> Any:
+        """Fail, or read."""
+        if self._error is not None and len(self.batches) > 0:
+            raise self._error("no.")
+        return await super().read(batch)
+
+
+async def ask(app: Any, body: bytes) -> int:
+    """Send one request without a client, which would leave garbage of its own."""
+    waiting, status = [body], 0
+
+    async def receive() -> dict[str, Any]:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": "/decide", "raw_path": b"/decide",
+        "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
+        "scheme": "http", "root_path": "",
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return status
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "settings", "backend"),
+    [
+        (200, {}, {}, {}),
+        (422, {"questions": {"urgent": {"type": "noul"}}}, {}, {}),
+        (413, {"state": "word " * 9000}, {}, {}),
+        (502, {}, {}, {"error": UpstreamFailed}),
+        (502, {}, {}, {"error": UpstreamProtocolError}),
+        (503, {}, {"max_waiting": 0}, {}),
+        (504, {"deadline_ms": 1}, {}, {"delay_s": 0.005}),
+    ],
+)
+async def test_no_request_leaves_a_cycle_behind(
+    status: int, body: dict[str, Any], settings: dict[str, Any], backend: dict[str, Any]
+) -> None:
+    known = Settings(upstream="http://engine", model="dgemma", log_level="error", canary_s=0, **settings)
+    service = assemble(known, ToyTokenizer(WORDS), Failing(**backend))
+    app = create_app(service)
+
+    def number(index: int) -> bytes:
+        return json.dumps({"state": f"alert {index}", "questions": QUESTIONS} | body).encode()
+
+    async with app.router.lifespan_context(app):
+        while not service.readiness.now.ready:
+            await asyncio.sleep(0.001)
+        for index in range(5):
+            await ask(app, number(index))
+        async with AsyncExitStack() as held:
+            if status == 503:
+                await held.enter_async_context(service.admission.permit(service.admission.capacity))
+            await asyncio.sleep(0.02)
+            gc.collect()
+            gc.disable()
+            try:
+                statuses = {await ask(app, number(100 + index)) for index in range(REQUESTS)}
+                await asyncio.sleep(0.02)
+                left = gc.collect()
+            finally:
+                gc.enable()
+    assert {status} == statuses
+    assert left < FEW
