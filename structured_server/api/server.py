@@ -55,8 +55,8 @@ def serve(settings: Settings) -> None:
 def spare_the_collector() -> None:
     """Have the garbage collector look seldom, and never through what has been loaded.
 
-    Requests leave no cycles behind, while each look through what hundreds of waiting ones hold stops the event
-    loop for up to 0.3 s.
+    Requests leave no cycles behind, while each look through what hundreds of waiting ones hold stops the
+    event loop for up to 0.3 s.
     """
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)

@@ -1,8 +1,8 @@
 """Requests leave no reference cycles behind, however they end.
 
 Cycles wait for the garbage collector, which then goes through all that hundreds of waiting requests hold.
-Under overload it stopped the event loop for 0.2 s at a time, and the server served 84 % of its capacity in place
-of 95 %.
+Under overload it stopped the event loop for 0.2 s at a time, and the server served 84 % of its capacity in
+place of 95 %.
 """
 
 from __future__ import annotations
