@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import random
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -336,7 +337,11 @@ async def test_an_item_whose_turn_came_too_late_says_how_long_the_queue_was_full
     async with paced(Counting([0.25]), Pace(pause_s=0.01), max_reads=1, max_waiting=0) as client:
         lines = lines_of(await client.post("/paced", json=batch(2, deadline_ms=400)))
     assert ["ok", "deadline_exceeded"] == codes(lines)
-    assert "the deadline of 400 ms; the queue was full for 2" in of_items(lines)[1]["error"]["message"]
+    said = re.search(
+        r"the deadline of 400 ms; the queue was full for (\d+) of", of_items(lines)[1]["error"]["message"]
+    )
+    assert said is not None
+    assert 240 <= int(said[1]) < 400, "250, and more on a busy machine"
 
 
 class Leaving(Recorder):
