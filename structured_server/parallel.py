@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from structured_server.errors import StructuredServerError
+from structured_server.errors import StructuredServerError, let_go
 
 T = TypeVar("T")
 
@@ -28,14 +28,34 @@ async def together(coroutines: Sequence[Coroutine[None, None, T]]) -> list[T]:
     """
     if len(coroutines) == 1:
         return [await coroutines[0]]
+    tasks: list[asyncio.Task[T]] = []
+    first: StructuredServerError | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in coroutines]
-    except* StructuredServerError as failures:
-        raise _first(failures) from None
-    return [task.result() for task in tasks]
+            tasks += [group.create_task(coroutine) for coroutine in coroutines]
+    except BaseExceptionGroup as failures:
+        first = _first(failures)
+        if first is None:
+            raise
+        let_go(failures)
+    if first is None:
+        return [task.result() for task in tasks]
+    try:
+        raise first
+    finally:
+        del first, tasks, group  # they hold the error or the task that ends with it, which hold this frame
 
 
-def _first(failures: BaseExceptionGroup[StructuredServerError]) -> StructuredServerError:
-    first = failures.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+def _first(failures: BaseExceptionGroup[BaseException]) -> StructuredServerError | None:
+    """Return the first of the errors, None where one of them is not ours: then none of them may hide it."""
+    leaves = list(_leaves(failures))
+    ours = [each for each in leaves if isinstance(each, StructuredServerError)]
+    return ours[0] if len(ours) == len(leaves) else None
+
+
+def _leaves(failure: BaseException) -> Iterator[BaseException]:
+    if isinstance(failure, BaseExceptionGroup):
+        for each in failure.exceptions:
+            yield from _leaves(each)
+    else:
+        yield failure

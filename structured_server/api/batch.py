@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from structured_server.admission import Lane
 from structured_server.api.bodies import read_body, unless_gone
-from structured_server.api.errors import InternalError, let_go
+from structured_server.api.errors import InternalError
 from structured_server.api.query import named, query_of, sender_of
 from structured_server.api.service import Service
 from structured_server.decision_log import Sender
 from structured_server.driver import Outcome, Query
-from structured_server.errors import DeadlineExceeded, Overloaded, StructuredServerError, Unavailable
+from structured_server.errors import DeadlineExceeded, Overloaded, StructuredServerError, Unavailable, let_go
 from structured_server.jobs import extensions_allowed
 from structured_server.wire.batch import (
     LINE_TYPES,

@@ -103,15 +103,6 @@ def error_response(error: StructuredServerError, request_id: str, dialect: Diale
     return json_response(dialect.body(error, request_id), dialect.status_of(error), headers)
 
 
-def let_go(error: BaseException) -> None:
-    """Have an error that has been answered let go of the frames that it came through.
-
-    Some of them hold the task that ended with it: a circle with all that the request was, which waits for the
-    garbage collector. Under overload that stopped the event loop for 0.2 s at a time.
-    """
-    error.__traceback__ = error.__context__ = None
-
-
 async def handle(request: Request, error: Exception) -> Response:
     """Answer an error that was raised on purpose anywhere below a route."""
     assert isinstance(error, StructuredServerError)

@@ -9,8 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from structured_server.api.errors import let_go
-from structured_server.errors import StructuredServerError
+from structured_server.errors import StructuredServerError, let_go
 
 Answer = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]

@@ -214,8 +214,8 @@ def fill_with_noise(canvas: Canvas, seed: bytes, draw: int, noise_ids: Sequence[
         ValueError: `noise_ids` holds nothing but label ids.
     """
     labels = frozenset(canvas.label_ids)
-    few = len(noise_ids) <= len(labels)
-    if few and len(noise_ids) <= sum(_holds(noise_ids, label) for label in labels):
+    # No more labels than there are can be among them: mostly that is answer enough.
+    if len(noise_ids) <= len(labels) and len(noise_ids) <= sum(_holds(noise_ids, label) for label in labels):
         raise ValueError("the vocabulary leaves no token to use as noise")
     numbers = _number_stream(seed, draw, len(noise_ids))
     filled = list(canvas.ids)

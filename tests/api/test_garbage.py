@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 
 from structured_server.api.app import create_app
 from structured_server.api.service import assemble
+from structured_server.core.reads import Read, ReadRequest
 from structured_server.errors import UpstreamFailed, UpstreamProtocolError
+from structured_server.parallel import together
 from structured_server.settings import Settings
 from tests.api.conftest import WORDS
 from tests.fake_backend import FakeBackend
@@ -29,27 +32,35 @@ FEW = 10  # objects over all of them: something of the event loop's own
 
 
 class Failing(FakeBackend):
-    """Fails on every read."""
+    """Makes each read by itself, as a vLLM server does, and fails on all, or on those that are extra."""
 
-    def __init__(self, error: type[Exception] | None = None, **more: Any) -> None:
-        super().__init__(**more)
-        self._error = error
+    def __init__(
+        self, error: type[Exception] | None = None, *, extra_only: bool = False, **more: Any
+    ) -> None:
+        super().__init__(separate=True, **more)
+        self._error, self._extra_only = error, extra_only
 
-    async def read(self, batch: Any) -> Any:
+    async def read(self, batch: Sequence[ReadRequest]) -> list[Read]:
         """Fail, or read."""
-        if self._error is not None and len(self.batches) > 0:
+        fails = len(self.batches) > 0 and (len(batch) > 1 or not self._extra_only)
+        return await together([self._read_one(request, fails=fails) for request in batch])
+
+    async def _read_one(self, request: ReadRequest, *, fails: bool) -> Read:
+        if self._error is not None and fails:
+            await asyncio.sleep(0)
             raise self._error("no.")
-        return await super().read(batch)
+        return (await super().read([request]))[0]
 
 
-async def ask(app: Any, body: bytes) -> int:
-    """Send one request without a client, which would leave garbage of its own."""
+async def ask(app: Any, body: bytes, *, leaves: bool = False) -> int:
+    """Send one request without a client, which would leave garbage of its own; perhaps leave at once."""
     waiting, status = [body], 0
 
     async def receive() -> dict[str, Any]:
         if waiting:
             return {"type": "http.request", "body": waiting.pop(), "more_body": False}
-        await asyncio.sleep(60)
+        if not leaves:
+            await asyncio.sleep(60)
         return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
@@ -70,10 +81,13 @@ async def ask(app: Any, body: bytes) -> int:
     ("status", "body", "settings", "backend"),
     [
         (200, {}, {}, {}),
+        (200, {}, {}, {"error": UpstreamFailed, "extra_only": True}),
+        (499, {}, {}, {"delay_s": 0.005}),
         (422, {"questions": {"urgent": {"type": "noul"}}}, {}, {}),
         (413, {"state": "word " * 9000}, {}, {}),
         (502, {}, {}, {"error": UpstreamFailed}),
         (502, {}, {}, {"error": UpstreamProtocolError}),
+        (502, {"read": {"samples": 4}}, {}, {"error": UpstreamFailed}),
         (503, {}, {"max_waiting": 0}, {}),
         (504, {"deadline_ms": 1}, {}, {"delay_s": 0.005}),
     ],
@@ -100,7 +114,9 @@ async def test_no_request_leaves_a_cycle_behind(
             gc.collect()
             gc.disable()
             try:
-                statuses = {await ask(app, number(100 + index)) for index in range(REQUESTS)}
+                statuses = {
+                    await ask(app, number(100 + index), leaves=status == 499) for index in range(REQUESTS)
+                }
                 await asyncio.sleep(0.02)
                 left = gc.collect()
             finally:

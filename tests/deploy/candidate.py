@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import yaml
 
 from deploy.judging import EXAMPLE
+from tests.deploy.local import listening
 
 EXPECTED = {
     each["title"]: each["expected"]
@@ -72,10 +72,5 @@ class Candidate(BaseHTTPRequestHandler):
 def candidate() -> Iterator[str]:
     """Serve it, and give its URL."""
     Candidate.not_ready, Candidate.right, Candidate.mass, Candidate.seen = 1, True, 0.99, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Candidate)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Candidate) as place:
+        yield f"http://{place}"

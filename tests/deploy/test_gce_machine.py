@@ -10,9 +10,8 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +20,7 @@ import pytest
 from deploy.check.units import analyzer, problems
 from deploy.gce.machine import DRAIN_S, FOLDER, PROXY_STOP_S, UNIT, metadata
 from deploy.gce.target import Target
+from tests.deploy.local import listening
 
 REGISTRY = "europe-west4-docker.pkg.dev"
 TARGET = Target(
@@ -74,13 +74,8 @@ class Google(BaseHTTPRequestHandler):
 def google() -> Iterator[str]:
     """Serve both, and give their host and port."""
     Google.secrets = HELD
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Google)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Google) as place:
+        yield place
 
 
 class Machine:
