@@ -52,6 +52,7 @@ class FakeEngine:
     """One engine on a loopback port, which it keeps when it is stopped and started again.
 
     It sees images where it is told so. Where it may write it writes `thought`. It `remembers` its reads.
+    A `steady` one answers every read of the same label ids alike, which costs it next to nothing.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class FakeEngine:
         images: bool = False,
         thought: Sequence[int] = (),
         remembers: bool = True,
+        steady: bool = False,
     ) -> None:
         self.images, self.thought = images, thought
         self.tokenizer = tokenizer or ToyEngineTokenizer()
         self.model, self.canvas, self.max_model_len, self.port = model, canvas, max_model_len, port
         self.faults = Faults()
         self.remembers = remembers
+        self._steady: dict[tuple[object, ...], bytes] | None = {} if steady else None
         self.tally = Tally()
         self.reads: list[SeenRead] = []
         self.headers: list[Mapping[str, str]] = []  # of the reads
@@ -233,12 +236,17 @@ class FakeEngine:
         if faults.body == "html":
             return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
         count = min(body["max_tokens"], len(canvas), self.max_model_len - len(prompt))
+        kind = (count, chat, *body.get("logprob_token_ids", ()))
+        if self._steady is not None and kind in self._steady and faults == Faults(delay_s=faults.delay_s):
+            return self._steady[kind]
         rows = rows_of_reply(prompt, canvas, body.get("logprob_token_ids", ()), count, faults.body)
         reply = (chat_reply if chat else completion_reply)(rows, len(prompt))
         if body.get("return_token_ids"):
             reply["prompt_token_ids"] = [token_id + faults.other_tokenizer for token_id in prompt]
         # orjson has no NaN.
         written = json.dumps(reply).encode() if faults.body else orjson.dumps(reply)
+        if self._steady is not None and not faults.body:
+            self._steady[kind] = written
         return written[: len(written) // (1 + (faults.body == "truncated"))]
 
     def _canvas(self, body: Mapping[str, Any], prompt: Sequence[int]) -> Sequence[int] | web.Response:
@@ -320,6 +328,7 @@ async def main() -> None:
     options.add_argument("--max-model-len", type=int, default=4096)
     options.add_argument("--images", action="store_true")
     options.add_argument("--remembers", action="store_true", help="so that GET /prompts tells what it read")
+    options.add_argument("--steady", action="store_true", help="the same answer to every read of its kind")
     options.add_argument("--tokenizer", type=load_tokenizer, default=ToyEngineTokenizer(), help="a folder")
     async with FakeEngine(**vars(options.parse_args())) as engine:
         print(engine.url, flush=True)  # noqa: T201

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -56,39 +56,57 @@ def rows_of_reply(
 
 
 def completion_reply(rows: Rows, prompt_tokens: int) -> dict[str, Any]:
-    """Return the body of a 200 of `/v1/completions`."""
-    logprobs = {"tokens": [best for best, _ in rows], "top_logprobs": [row for _, row in rows]}
-    return _reply(logprobs, len(rows), prompt_tokens)
+    """Return the body of a 200 of `/v1/completions`, with all that vLLM 0.32 says there."""
+    logprobs = {
+        "text_offset": list(range(0, 6 * len(rows), 6)),
+        "token_logprobs": [row.get(best, 0.0) for best, row in rows],
+        "tokens": [best for best, _ in rows],
+        "top_logprobs": [row for _, row in rows],
+    }
+    choice = {"text": " token" * len(rows), "logprobs": logprobs, "prompt_logprobs": None}
+    return _reply("text_completion", choice, len(rows), prompt_tokens)
 
 
 def chat_reply(rows: Rows, prompt_tokens: int) -> dict[str, Any]:
-    """Return the body of a 200 of `/v1/chat/completions`."""
+    """Return the body of a 200 of `/v1/chat/completions`, with all that vLLM 0.32 says there."""
     content = [
-        {
-            "token": best,
-            "logprob": row.get(best, 0.0),
-            "top_logprobs": [{"token": token, "logprob": value} for token, value in row.items()],
-        }
+        _named(best, row.get(best, 0.0))
+        | {"top_logprobs": [_named(token, value) for token, value in row.items()]}
         for best, row in rows
     ]
-    return _reply({"content": content}, len(rows), prompt_tokens)
+    message = {"role": "assistant", "content": " token" * len(rows), "refusal": None, "reasoning": None}
+    choice = {"message": message, "logprobs": {"content": content}}
+    return _reply("chat.completion", choice, len(rows), prompt_tokens) | {"prompt_logprobs": None}
 
 
 def generation_reply(ids: Sequence[int], prompt_tokens: int) -> dict[str, Any]:
     """Return the body of a 200 of `/v1/completions` that let the model write."""
     logprobs = {"tokens": list(map(_name, ids)), "top_logprobs": [{_name(i): -0.5} for i in ids]}
-    return _reply(logprobs, len(ids), prompt_tokens)
+    return _reply("text_completion", {"logprobs": logprobs}, len(ids), prompt_tokens)
 
 
-def _reply(logprobs: dict[str, Any], count: int, prompt_tokens: int) -> dict[str, Any]:
+def _reply(kind: str, choice: Mapping[str, Any], count: int, prompt_tokens: int) -> dict[str, Any]:
     return {
-        "choices": [{"index": 0, "logprobs": logprobs, "finish_reason": "length"}],
+        "id": "cmpl-acdd3219bf399afe",
+        "object": kind,
+        "created": 1796135663,
+        "model": "fake",
+        "choices": [
+            {"index": 0, **choice, "finish_reason": "length", "stop_reason": None, "token_ids": None}
+        ],
+        "system_fingerprint": "fake",
         "usage": {
             "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + count,
             "completion_tokens": count,
             "prompt_tokens_details": None,
         },
+        "kv_transfer_params": None,
     }
+
+
+def _named(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
 def _name(token_id: int) -> str:

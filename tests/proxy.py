@@ -76,12 +76,18 @@ class Proxy:
             raise
 
 
-def launch_proxy(log: Path, arguments: Sequence[str], environ: dict[str, str] | None = None) -> Proxy:
+def launch_proxy(
+    log: Path,
+    arguments: Sequence[str],
+    environ: dict[str, str] | None = None,
+    *,
+    launcher: Sequence[str] = ("-m", "structured_server"),
+) -> Proxy:
     """Start a server on a free port and return once the port is open, long before it has loaded."""
     port = free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "structured_server", "serve", "--port", str(port), *arguments],
+            [sys.executable, *launcher, "serve", "--port", str(port), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

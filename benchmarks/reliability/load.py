@@ -62,7 +62,7 @@ class Sender:
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
-        self._url = f"{url}/decide"
+        self._url = url
         self._since = time.monotonic()
 
     @property
@@ -125,13 +125,13 @@ class Sender:
 
 
 @asynccontextmanager
-async def sending(url: str) -> AsyncIterator[Sender]:
-    """Open connections to a server, and close them afterwards."""
+async def sending(url: str, path: str = "/decide", key: str = "") -> AsyncIterator[Sender]:
+    """Open connections to a server, and close them afterwards. An API key is sent with every request."""
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=LOST_S)
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session:
-        yield Sender(session, url)
+        yield Sender(session, url + path)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -35,6 +35,7 @@ class EngineProcess:
     """A fake engine in a process, on a port that it keeps when it dies and returns."""
 
     arguments: Sequence[str] = ()
+    tokenizer: Path = TOKENIZER
     port: int = field(default_factory=free_port)
     _process: subprocess.Popen[str] | None = None
 
@@ -49,7 +50,7 @@ class EngineProcess:
         Raises:
             NotStarted: it ended instead.
         """
-        command = [sys.executable, "-m", "tests.fake_engine", "--tokenizer", str(TOKENIZER)]
+        command = [sys.executable, "-m", "tests.fake_engine", "--tokenizer", str(self.tokenizer)]
         self._process = subprocess.Popen(
             [*command, "--port", str(self.port), *self.arguments],
             cwd=ROOT,
