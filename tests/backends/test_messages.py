@@ -219,8 +219,8 @@ def test_cached_tokens_are_reported_where_the_engine_tells_them(route: str) -> N
         ("fewer_rows", "returned 7 rows of 8"),
         ("missing_id", f"no log-probability for label ids [{NO}]"),
         ("wrong_ids", f"no log-probability for label ids [{YES}, {NO}]"),
-        ("nan", "which is no log-probability"),
-        ("inf", "which is no log-probability"),
+        ("nan", "is no read: JSON is malformed"),
+        ("inf", "is no read: JSON is malformed"),
         ("positive", "0.5"),
     ],
 )
@@ -244,13 +244,13 @@ def _with_usage(usage: object) -> Callable[[str], bytes]:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (lambda route: json.dumps(reply(route)).encode()[:-20], "is no read: body: Invalid JSON"),
-        (lambda _: b"<html>502 Bad Gateway</html>", "is no read: body: Invalid JSON"),
+        (lambda route: json.dumps(reply(route)).encode()[:-20], "is no read: Input data was truncated"),
+        (lambda _: b"<html>502 Bad Gateway</html>", "is no read: JSON is malformed"),
         (lambda _: b"", "is no read"),
         (lambda _: b"\xff\xfe", "is no read"),
         (lambda _: b"[" * 10_000, "is no read"),
         (lambda _: b"null", "is no read"),
-        (lambda route: json.dumps(reply(route) | {"choices": []}).encode(), "is no read: choices"),
+        (lambda route: json.dumps(reply(route) | {"choices": []}).encode(), "at `$.choices`"),
         (lambda route: json.dumps(reply(route, count=9)).encode(), "returned 9 rows of 8"),
         (_renamed("yes"), "otherwise than by its id"),
         (_renamed("token_id:"), "otherwise than by its id"),
@@ -258,10 +258,10 @@ def _with_usage(usage: object) -> Callable[[str], bytes]:
         (_renamed("token_id:\\u0661\\u0666"), "otherwise than by its id"),
         (_renamed("token_id:" + "1" * 10), "otherwise than by its id"),
         (_renamed("token_id:" + "1" * 5_000), "otherwise than by its id"),
-        (_with_usage(None), "is no read: usage"),
-        (_with_usage({"prompt_tokens": -1}), "is no read: usage.prompt_tokens"),
-        (_with_usage({"prompt_tokens": 2**64}), "is no read: usage.prompt_tokens"),
-        (_with_usage({"prompt_tokens": "7"}), "is no read: usage.prompt_tokens"),
+        (_with_usage(None), "at `$.usage`"),
+        (_with_usage({"prompt_tokens": -1}), "at `$.usage.prompt_tokens`"),
+        (_with_usage({"prompt_tokens": 2**64}), "at `$.usage.prompt_tokens`"),
+        (_with_usage({"prompt_tokens": "7"}), "at `$.usage.prompt_tokens`"),
     ],
 )
 def test_a_body_that_is_no_read_is_refused(route: str, body: Callable[[str], bytes], message: str) -> None:
@@ -359,17 +359,20 @@ def bodies(route: str) -> st.SearchStrategy[bytes]:
 
 def said(route: str, body: bytes) -> list[dict[int, list[float]]]:
     """Read a reply the plain way: per slot, every value that it gives for an id."""
-    logprobs = json.loads(body)["choices"][0]["logprobs"]
-    if route == "completion":
-        rows = [list(row.items()) for row in logprobs["top_logprobs"]]
-    else:
-        rows = [[(e["token"], e["logprob"]) for e in row["top_logprobs"]] for row in logprobs["content"]]
+    # What is passed over may be no UTF-8.
+    logprobs = json.loads(body.decode(errors="replace"))["choices"][0]["logprobs"]
+    rows = logprobs["top_logprobs" if route == "completion" else "content"]
     assert REQUEST.positions[-1] + 1 == len(rows)
     found: list[dict[int, list[float]]] = [defaultdict(list) for _ in REQUEST.positions]
-    for values, position in zip(found, REQUEST.positions, strict=True):
-        for token, value in rows[position]:
+    for values, row in zip(found, (rows[position] for position in REQUEST.positions), strict=True):
+        entries = row.items() if route == "completion" else _entries(row)
+        for token, value in entries:
             values[int(token.removeprefix("token_id:"))].append(value)
     return found
+
+
+def _entries(row: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(entry["token"], entry["logprob"]) for entry in row["top_logprobs"]]
 
 
 @routes

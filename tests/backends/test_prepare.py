@@ -83,7 +83,7 @@ async def test_each_step_says_what_it_waits_for_before_it_is_taken(
         (Faults(no_seeded_reads=True), "contract", "the engine ignores seeded canvases"),
         (Faults(canvas=32), "contract", "the engine's canvas is 32 tokens and this server was started with"),
         (Faults(status=500), "warm_up", "a read of 64 tokens failed: the engine failed on the read with 500"),
-        (Faults(body="nan"), "warm_up", "a read of 64 tokens failed: position 63 has nan"),
+        (Faults(body="nan"), "warm_up", "a read of 64 tokens failed: the engine's reply is no read"),
         (Faults(body="missing_id"), "warm_up", "a read of 64 tokens failed: position 63 has no"),
         (Faults(reset=True), "warm_up", "a read of 64 tokens failed: the connection"),
     ],

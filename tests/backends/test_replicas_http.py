@@ -161,7 +161,7 @@ async def test_an_engine_that_hangs_is_left_in_time_for_the_other(site: Site) ->
 async def test_where_both_fail_it_is_an_error_and_not_an_answer(site: Site) -> None:
     for engine in site.engines:
         engine.faults = Faults(body="nan")
-    with pytest.raises(UpstreamError, match="is no log-probability"):
+    with pytest.raises(UpstreamError, match="is no read"):
         await site.decide(samples=1)
     assert [1, 2] == sorted(len(engine.reads) for engine in site.engines)
 

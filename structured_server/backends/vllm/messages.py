@@ -8,8 +8,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from structured_server.backends import Generation
 from structured_server.core.reads import Image, Prompt, Read, ReadRequest, Row
@@ -17,6 +17,7 @@ from structured_server.core.tokens import Kind, Segment
 from structured_server.errors import UpstreamProtocolError
 
 _TOKEN = "token_id:"  # noqa: S105  what vLLM puts before an id when asked for tokens as ids
+_Reply = TypeVar("_Reply")
 _ID_DIGITS = 9  # more than any vocabulary needs; tokenizers and int() refuse far longer numbers
 
 COMPLETIONS = "/v1/completions"
@@ -82,13 +83,14 @@ def parse_completion(request: ReadRequest, body: bytes) -> Read:
     Raises:
         UpstreamProtocolError: the reply is not one, or holds another number of rows.
     """
-    reply = _parse(_Completion, body)
+    reply = _parse(_completion, body)
     logprobs = reply.choices[0].logprobs
-    rows = len(logprobs.top_logprobs)
-    _check_row_count(request, rows, len(logprobs.tokens))
+    rows = logprobs.top_logprobs
+    _check_row_count(request, len(rows), len(logprobs.tokens))
     return Read(
         tuple(
-            _row(_by_id(logprobs.top_logprobs[p]), _token_id(logprobs.tokens[p])) for p in request.positions
+            _row(_by_id(_parse(_completion_row, rows[p])), _token_id(logprobs.tokens[p]))
+            for p in request.positions
         ),
         *_tokens(reply.usage),
     )
@@ -100,7 +102,7 @@ def parse_generation(body: bytes, stop: int) -> Generation:
     Raises:
         UpstreamProtocolError: the reply is no generation.
     """
-    tokens = _parse(_Written, body).choices[0].logprobs.tokens
+    tokens = _parse(_written, body).choices[0].logprobs.tokens
     ids = tuple(map(_token_id, tokens))
     if stop in ids:
         return Generation(ids[: ids.index(stop)], stopped=True)
@@ -113,16 +115,14 @@ def parse_chat(request: ReadRequest, body: bytes) -> Read:
     Raises:
         UpstreamProtocolError: the reply is not one, or holds another number of rows.
     """
-    reply = _parse(_Chat, body)
+    reply = _parse(_chat, body)
     content = reply.choices[0].logprobs.content
     _check_row_count(request, len(content), len(content))
+    rows = [_parse(_chat_row, content[p]) for p in request.positions]
     return Read(
         tuple(
-            _row(
-                _by_id({entry.token: entry.logprob for entry in content[p].top_logprobs}),
-                _token_id(content[p].token),
-            )
-            for p in request.positions
+            _row(_by_id({entry.token: entry.logprob for entry in row.top_logprobs}), _token_id(row.token))
+            for row in rows
         ),
         *_tokens(reply.usage),
     )
@@ -190,85 +190,80 @@ def _messages(segments: Sequence[Segment]) -> list[tuple[str, str]]:
     return list(zip(("system", "user"), texts[:-1], strict=True))
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True)
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
-_Reply = TypeVar("_Reply", bound=_Wire)
-_Count = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class _CachedTokens(_Wire):
+class _CachedTokens(msgspec.Struct):
     cached_tokens: _Count | None = None
 
 
-class _Usage(_Wire):
+class _Usage(msgspec.Struct):
     prompt_tokens: _Count
     prompt_tokens_details: _CachedTokens | None = None
 
 
-class _CompletionLogprobs(_Wire):
+# Of the rows only those of slots are looked into: the others are checked to be JSON, and counted.
+class _CompletionLogprobs(msgspec.Struct):
     tokens: list[str]
-    top_logprobs: list[dict[str, float]]
+    top_logprobs: list[msgspec.Raw]
 
 
-class _CompletionChoice(_Wire):
+class _CompletionChoice(msgspec.Struct):
     logprobs: _CompletionLogprobs
 
 
-class _Completion(_Wire):
+class _Completion(msgspec.Struct):
     choices: tuple[_CompletionChoice]
     usage: _Usage
 
 
-class _WrittenTokens(_Wire):
+class _WrittenTokens(msgspec.Struct):
     tokens: list[str]
 
 
-class _WrittenChoice(_Wire):
+class _WrittenChoice(msgspec.Struct):
     logprobs: _WrittenTokens
 
 
-class _Written(_Wire):
+class _Written(msgspec.Struct):
     choices: tuple[_WrittenChoice]
 
 
-class _Logprob(_Wire):
+class _Logprob(msgspec.Struct):
     token: str
     logprob: float
 
 
-class _ChatRow(_Wire):
+class _ChatRow(msgspec.Struct):
     token: str
     top_logprobs: list[_Logprob]
 
 
-class _ChatLogprobs(_Wire):
-    content: list[_ChatRow]
+class _ChatLogprobs(msgspec.Struct):
+    content: list[msgspec.Raw]
 
 
-class _ChatChoice(_Wire):
+class _ChatChoice(msgspec.Struct):
     logprobs: _ChatLogprobs
 
 
-class _Chat(_Wire):
+class _Chat(msgspec.Struct):
     choices: tuple[_ChatChoice]
     usage: _Usage
 
 
-_NAMES = frozenset(name for each in _Wire.__subclasses__() for name in each.model_fields)
+_completion = msgspec.json.Decoder(_Completion)
+_completion_row: msgspec.json.Decoder[dict[str, float]] = msgspec.json.Decoder(dict[str, float])
+_chat = msgspec.json.Decoder(_Chat)
+_chat_row = msgspec.json.Decoder(_ChatRow)
+_written = msgspec.json.Decoder(_Written)
 
 
-def _parse(model: type[_Reply], body: bytes) -> _Reply:
+def _parse(decoder: msgspec.json.Decoder[_Reply], body: bytes | msgspec.Raw) -> _Reply:
     try:
-        return model.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        # Of the names in a reply only our own are repeated: the engine's may hold text.
-        where = (
-            ".".join(str(part) for part in first["loc"] if part in _NAMES or isinstance(part, int)) or "body"
-        )
-        raise UpstreamProtocolError(f"the engine's reply is no read: {where}: {first['msg']}.") from None
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # it names fields of ours, and no values
+        raise UpstreamProtocolError(f"the engine's reply is no read: {error}.") from None
 
 
 def _check_row_count(request: ReadRequest, rows: int, tokens: int) -> None:
@@ -283,7 +278,7 @@ def _row(logprobs: Mapping[int, float], top: int) -> Row:
     return Row(logprobs, top, logprobs.get(top))
 
 
-def _by_id(row: Mapping[str, float]) -> dict[int, float]:
+def _by_id(row: dict[str, float]) -> dict[int, float]:
     return {_token_id(token): logprob for token, logprob in row.items()}
 
 
