@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from structured_server.errors import Overloaded
 from structured_server.lines import DEFAULT_LANE, NOTHING, Lane, Line, Rank, Weight
@@ -85,8 +83,7 @@ class Admission:
         wait_s = turns * self.estimated_wait_s(weight.at_most(self.engine), lane=lane)
         self._refuse_long_wait(weight, wait_s, left_s)
 
-    @asynccontextmanager
-    async def permit(
+    def permit(
         self,
         weight: Weight,
         *,
@@ -94,28 +91,33 @@ class Admission:
         lane: Lane = DEFAULT_LANE,
         begun: bool = False,
         writes: bool = False,
-    ) -> AsyncIterator[None]:
-        """Hold a permit for the batch, waiting in line for it; cancelling leaves the line.
+    ) -> Permit:
+        """Return a permit for the batch. Entering it waits in line; cancelling that leaves the line.
 
         The wait is not estimated for what has `begun`: what was done for it already would be lost. How long
         the permit is held says nothing about others where the model `writes`.
+        """
+        return Permit(self, weight, extra, lane, begun, writes)
+
+    async def take(self, weight: Weight, extra: bool, lane: Lane, begun: bool, writes: bool) -> None:
+        """Wait for what a permit is for.
 
         Raises:
             Overloaded: the line is full, or the wait would be too long.
         """
-        await self._acquire(weight, extra, lane, begun)
-        now = asyncio.get_running_loop().time
-        since, written_with = now(), weight if writes else NOTHING
-        self._written_with += written_with
-        try:
-            yield
-        finally:
-            self._written_with -= written_with
-            if not writes:
-                self._learn(now() - since)
-            self._give_back(weight)
+        await self._wait(weight, extra, lane, begun)
+        if writes:
+            self._written_with += weight
 
-    async def _acquire(self, weight: Weight, extra: bool, lane: Lane, begun: bool) -> None:
+    def give_back(self, weight: Weight, held_s: float, writes: bool) -> None:
+        """Let others have what a permit was for, which was held for so long."""
+        if writes:
+            self._written_with -= weight
+        else:
+            self._learn(held_s)
+        self._give_back(weight)
+
+    async def _wait(self, weight: Weight, extra: bool, lane: Lane, begun: bool) -> None:
         rank = lane.rank(extra=extra)
         if self._fits(weight) and not any(line for at, line in self._lines.items() if at <= rank):
             self._free -= weight
@@ -176,6 +178,26 @@ class Admission:
                 waiter.granted.set_result(None)
             if line:
                 return
+
+
+class Permit:
+    """What an admission gives for one batch, held from entering to leaving."""
+
+    __slots__ = ("_admission", "_asked", "_since", "_weight", "_writes")
+
+    def __init__(
+        self, admission: Admission, weight: Weight, extra: bool, lane: Lane, begun: bool, writes: bool
+    ) -> None:
+        self._admission, self._weight, self._writes = admission, weight, writes
+        self._asked = (extra, lane, begun)
+
+    async def __aenter__(self) -> None:
+        await self._admission.take(self._weight, *self._asked, self._writes)
+        self._since = asyncio.get_running_loop().time()
+
+    async def __aexit__(self, *_: object) -> None:
+        held_s = asyncio.get_running_loop().time() - self._since
+        self._admission.give_back(self._weight, held_s, self._writes)
 
 
 def _retry_after_s(wait_s: float) -> int:

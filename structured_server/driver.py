@@ -54,6 +54,10 @@ class Query:
     require_draws: bool = False  # fail where draws that were wanted could not be made
     cache_salt: str = ""  # apart from other salts: the engine's cached prefixes, and reads that are shared
 
+    def __hash__(self) -> int:
+        # Queries about one state are mostly equal, and a text keeps its own hash.
+        return hash((self.state, self.seed))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -238,13 +242,13 @@ class Driver:
         if query.require_draws:
             _require_draws(readings)
         with tracing.span("fold"), self._metrics.fold_seconds.time():
+            used = fitting.state_tokens()
+            caveats = (*self._caveats(query.schema), *_about_cut(before, used))
             decision = conclude(
-                frame.plan, readings, answers, self._tokenizer.token_text, calibration=calibration
+                frame.plan, readings, answers, self._tokenizer.token_text, caveats, calibration=calibration
             )
-        used = fitting.state_tokens()
-        warnings = (*self._caveats(query.schema), *_about_cut(before, used), *decision.warnings)
         return Outcome(
-            decision=replace(decision, warnings=warnings),
+            decision=decision,
             state_tokens=before,
             state_tokens_used=used,
             question_set=compiled.question_set,

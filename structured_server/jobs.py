@@ -97,6 +97,7 @@ class JobMaker:
         self._tokenizer = frame.tokenizer
         self._encoded: dict[tuple[Segment, ...], tuple[int, ...]] = {}
         self._arranged: dict[Hashable, tuple[Group, Arrangement]] = {}
+        self._state_tokens: int | None = None
 
     @property
     def thought_tokens(self) -> int:
@@ -105,8 +106,10 @@ class JobMaker:
 
     def state_tokens(self) -> int:
         """Return how many tokens the state adds to a prompt."""
-        frame = self._frame
-        return max(0, self.length(frame.plan.groups[frame.longest]) - frame.overheads[frame.longest])
+        if self._state_tokens is None:
+            plan, longest, overheads = self._frame.plan, self._frame.longest, self._frame.overheads
+            self._state_tokens = max(0, self.length(plan.groups[longest]) - overheads[longest])
+        return self._state_tokens
 
     def cut(self, long_state: LongState) -> JobMaker:
         """Return a maker for as much of the state as there is room for.
@@ -201,7 +204,7 @@ class JobMaker:
         tokenizer, canvas = self._tokenizer, opened.group.canvas
         asked = tuple(each.turned(turn) for each in opened.group.asked)
         prompt = self._prompt(opened, asked, tokenizer.thinking if thought else tokenizer.chat)
-        ids, scaffold = prompt.ids, tokenizer.scaffold
+        ids, scaffold, salt = prompt.ids, tokenizer.scaffold, prompt.cache_salt
         if thought is not None:
             ids += (*scaffold[:-1], *thought.ids, *scaffold[-1:])
         # The empty thought block stands once: at the end of the prompt, or at the head of the canvas.
@@ -211,7 +214,7 @@ class JobMaker:
             ids = ids[: len(ids) - len(scaffold)]
         if canvas.opening.ids:
             ids += canvas.opening.filled([each.answer for each in opened.answered])
-        return Arrangement(replace(prompt, ids=ids, images=self._matter.images), asked)
+        return Arrangement(Prompt(ids, prompt.segments, self._matter.images, salt), asked)
 
     def _prompt(self, opened: OpenGroup, asked: Sequence[Asked], chat: ChatFormat | None) -> Prompt:
         assert chat is not None, "thoughts were refused where there is no format for them"

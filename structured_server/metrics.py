@@ -15,7 +15,6 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     disable_created_metrics,
     generate_latest,
 )
@@ -25,6 +24,7 @@ from structured_server.admission import Admission
 from structured_server.answer_metrics import AnswerMetrics
 from structured_server.breaker import State
 from structured_server.core.decision import Decision
+from structured_server.histogram import Histogram
 
 if TYPE_CHECKING:
     from structured_server.backends.vllm.replica import Replica

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import structured_server
 from structured_server.api import openapi
@@ -19,7 +20,13 @@ from structured_server.api.canary import canary_of
 from structured_server.api.chat import chat
 from structured_server.api.decide import decide
 from structured_server.api.decisions import decisions
-from structured_server.api.errors import error_response, handle, handle_gone, json_response
+from structured_server.api.errors import (
+    error_response,
+    handle,
+    handle_gone,
+    handle_unforeseen,
+    json_response,
+)
 from structured_server.api.keys import ApiKeys
 from structured_server.api.lint import lint
 from structured_server.api.models import models
@@ -42,7 +49,21 @@ _ANSWERS: dict[str, Callable[[Request, Service], Awaitable[Response]]] = {
 }
 
 
-def create_app(service: Service) -> FastAPI:
+class Application(FastAPI):
+    """The framework behind what is ours: neither its middleware nor its router is in an operation's way."""
+
+    front: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the application's life."""
+        await (self.front if scope["type"] == "http" else self.framework)(scope, receive, send)
+
+    async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what is left to the framework."""
+        await super().__call__(scope, receive, send)
+
+
+def create_app(service: Service) -> Application:
     """Return the application that serves `service`, and follows its backend while it runs.
 
     Raises:
@@ -71,7 +92,7 @@ def create_app(service: Service) -> FastAPI:
             service.metrics.refused.labels(error.code).inc()
         return await handle(request, error)
 
-    app = FastAPI(
+    app = Application(
         title="structured-server",
         version=structured_server.__version__,
         summary=structured_server.__doc__,
@@ -81,13 +102,13 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(StructuredServerError, handle_counted)
     app.add_exception_handler(ClientDisconnect, handle_gone)
     app.add_exception_handler(HTTPException, _handle_http)
+    app.add_exception_handler(Exception, handle_unforeseen)
     served: dict[str, Served] = {}
     for name, answer in _ANSWERS.items():
         _add_operation(app, name, served, _of(answer, service))
-    # The last one added stands outermost.
-    app.add_middleware(Operations, served=served, on_error=handle_counted, on_gone=handle_gone)
-    app.add_middleware(ApiKeys, gate=service.gate, metrics=service.metrics)
-    app.add_middleware(RequestLog, metrics=service.metrics)
+    operations = Operations(app.framework, served=served, on_error=handle_counted, on_gone=handle_gone)
+    keys = ApiKeys(operations, gate=service.gate, metrics=service.metrics)
+    app.front = RequestLog(keys, metrics=service.metrics)
     _add_routes(app, service)
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     return app

@@ -50,7 +50,12 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise too_large(limit)  # without having it sent
     decoding = decoder(request.headers.get("content-encoding", ""), limit)
     body, came = bytearray(), 0
-    async for chunk in request.stream():
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         came += len(chunk)
         if came > limit:  # compressed, it could go on without end and without becoming anything
             raise too_large(limit)

@@ -25,7 +25,10 @@ async def decide(request: Request, service: Service) -> Response:
     received = await read_parts(request, service.settings.max_body_bytes)
     asked = _parse(received.json)
     request.state.log_fields = {"metadata": asked.metadata} if asked.metadata else {}
-    query = query_of(asked, service, asked.state_text(), asked.pictures(received.images))
+    state, images = asked.state_text(), asked.pictures(received.images)
+    query = query_of(
+        asked, service, state, images, schema=service.known_questions.schema_of(asked, received.json)
+    )
     outcome, about = await outcome_of(query, request, service, asked.metadata)
     return json_response(render(outcome, **about, metadata=asked.metadata))
 

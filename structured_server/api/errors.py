@@ -109,6 +109,17 @@ async def handle(request: Request, error: Exception) -> Response:
     return error_response(error, request.state.request_id, request.state.dialect)
 
 
+def unforeseen(request_id: str, dialect: Dialect) -> Response:
+    """Return the answer to a request that met a bug of ours, which is logged elsewhere."""
+    error = InternalError("something went wrong here; the log has it under this request's id.")
+    return error_response(error, request_id, dialect)
+
+
+async def handle_unforeseen(request: Request, _: Exception) -> Response:
+    """Answer for the framework, which raises the error again."""
+    return unforeseen(request.state.request_id, request.state.dialect)
+
+
 async def handle_gone(_request: Request, error: Exception) -> Response:
     """End a request whose sender has left."""
     assert isinstance(error, ClientDisconnect)

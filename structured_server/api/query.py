@@ -70,11 +70,12 @@ def query_of(
     *,
     options: ReadOptions | None = None,
     other_models: Sequence[str] = (),
+    schema: Schema | None = None,
 ) -> Query:
     """Return what is to be decided about a state.
 
     `options` are what the request's stand over where they are not the server's own, `other_models` are names
-    that are accepted in place of the served model's.
+    that are accepted in place of the served model's. The `schema` is that of the questions, where it is known.
 
     Raises:
         UnknownModel: another model is asked for.
@@ -88,7 +89,7 @@ def query_of(
         )
     deadline_ms = service.settings.deadline_ms if asked.deadline_ms is None else asked.deadline_ms
     return Query(
-        schema=asked.schema_of_questions(),
+        schema=schema or asked.schema_of_questions(),
         state=state,
         options=asked.read_options(service.read_options if options is None else options),
         policy=asked.read_policy(service.read_policy),

@@ -7,11 +7,11 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structured_server import tracing
-from structured_server.api.errors import GONE, InternalError, dialect_of, error_response
+from structured_server.api.errors import GONE, dialect_of, unforeseen
 from structured_server.api.paths import new_id, route_of
 from structured_server.metrics import Metrics
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ID_HEADERS = ("x-request-id", "x-typesafe-request-id")  # what the clients of both kinds read
+ID_HEADERS = (b"x-request-id", b"x-typesafe-request-id")  # what the clients of both kinds read
 PROBES = frozenset({"/live", "/health", "/ready", "/metrics"})
 _USABLE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
@@ -53,15 +53,15 @@ class RequestLog:
         request_id = given if _USABLE_ID.fullmatch(given) else new_id("req")
         dialect = dialect_of(scope["path"])
         scope.setdefault("state", {}).update(request_id=request_id, dialect=dialect, key="", cache_salt="")
+        written_id = request_id.encode()
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name in ID_HEADERS:
-                    headers[name] = request_id
+                others = [header for header in message["headers"] if header[0] not in ID_HEADERS]
+                message["headers"] = [*others, *((name, written_id) for name in ID_HEADERS)]
             await send(message)
 
         try:
@@ -69,8 +69,7 @@ class RequestLog:
         except Exception:
             log.exception("unforeseen error", extra={"fields": {"request_id": request_id}})
             if status is None:
-                error = InternalError("something went wrong here; the log has it under this request's id.")
-                await error_response(error, request_id, dialect)(scope, receive, send_with_id)
+                await unforeseen(request_id, dialect)(scope, receive, send_with_id)
         finally:
             self._account(scope, status, time.monotonic() - begun, request_id)
         return status

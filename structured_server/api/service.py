@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from structured_server import __version__
@@ -24,6 +24,7 @@ from structured_server.readiness import ReadinessMonitor
 from structured_server.settings import Settings
 from structured_server.tokenizer import LoadedTokenizer, load_tokenizer
 from structured_server.watched_file import WatchedFile
+from structured_server.wire.known_questions import KnownQuestions
 
 # Backends are imported where one is wanted: they bring much along.
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Service:
     gate: Gate
     decision_log: DecisionLog | None = None
     watched: tuple[WatchedFile[Any], ...] = ()
+    known_questions: KnownQuestions = field(default_factory=KnownQuestions)
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -43,15 +43,17 @@ def conclude(
     readings: Iterable[GroupReading],
     answers: Answers,
     token_text: Callable[[int], str],
+    caveats: Iterable[DecisionWarning] = (),
     *,
     calibration: Calibration | None = None,
 ) -> Decision:
     """Put the groups' readings and answers together, in the caller's order.
 
-    `token_text` tells what a token reads as, for the warning that the model preferred another one.
+    `token_text` tells what a token reads as, for the warning that the model preferred another one. The
+    `caveats` are warnings that hold whatever was read.
     """
     readings = tuple(readings)
-    warnings: list[DecisionWarning] = []
+    warnings = [*caveats]
     if calibration is not None and not calibration.fingerprint_match:
         warnings.append(
             DecisionWarning(

@@ -60,9 +60,13 @@ class Distribution:
 
 def log_sum_exp(values: Sequence[float]) -> float:
     """Return ln(sum(exp(v))) without overflow; -inf for values that are all -inf."""
+    if len(values) == 1:
+        return values[0]
     largest = max(values)
-    if largest == -math.inf or len(values) == 1:
+    if largest == -math.inf:
         return largest
+    if len(values) == 2:  # a label and one variant, mostly
+        return largest + math.log1p(math.exp(min(values) - largest))
     return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
 
 
