@@ -60,6 +60,8 @@ class Admission:
         What stands before it and what it lacks itself, in canvas positions or in reads, whichever is more,
         over what there is for reads, times how long permits for reads have been held lately.
         """
+        if self._free.covers(weight) and not any(self._lines.values()):
+            return 0.0
         rank = lane.rank(extra=extra)
         before = self._lines[rank].before(lane.key)
         for each in Rank:
@@ -79,6 +81,8 @@ class Admission:
         Raises:
             Overloaded: they would.
         """
+        if self._free.covers(weight) and not any(self._lines.values()) and left_s > 0:
+            return
         turns = max(1, math.ceil(weight.over(self.engine)))
         wait_s = turns * self.estimated_wait_s(weight.at_most(self.engine), lane=lane)
         self._refuse_long_wait(weight, wait_s, left_s)
@@ -119,7 +123,9 @@ class Admission:
 
     async def _wait(self, weight: Weight, extra: bool, lane: Lane, begun: bool) -> None:
         rank = lane.rank(extra=extra)
-        if self._fits(weight) and not any(line for at, line in self._lines.items() if at <= rank):
+        if self._fits(weight) and not (
+            any(self._lines.values()) and any(line for at, line in self._lines.items() if at <= rank)
+        ):
             self._free -= weight
             return
         wait_s = self.estimated_wait_s(weight, extra=extra, lane=lane)
@@ -165,7 +171,7 @@ class Admission:
 
     def _fits(self, weight: Weight) -> bool:
         """Tell whether a batch may go in: there is room, or it would be alone and there never will be."""
-        return self._free.covers(weight) or self.in_use == NOTHING
+        return self._free.covers(weight) or self._free == self.capacity
 
     def _grant(self) -> None:
         """Let in from the front of the lines for as long as the next one fits."""

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.reliability.load import Reply, quantile, sending
@@ -40,6 +40,7 @@ class Figures:
     errors: int
     reads_each: float
     cpu_us: float  # for each decision
+    mean: float
     p50: float
     p99: float
     per_second: float
@@ -56,7 +57,7 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """How many times the example's processor time is ours: the median over the rounds is in both."""
+        """How many times ours the example's processor time is."""
         return self.example.cpu_us / self.ours.cpu_us
 
     @property
@@ -85,7 +86,8 @@ async def measure(ring: Ring, cell: Cell, *, rounds: int, seconds: float, seed: 
         for contender in ring.both if number % 2 == 0 else reversed(ring.both):
             texts = states(cell.tokens, f"{seed} {cell} {number} {contender.name}")
             found[contender.name].append(await _round(ring, contender, cell, texts, seconds))
-        upstream.append(await _upstream(ring, cell))
+        alone = await read_by_itself(ring.engine.url, cell.tokens, cell.clients)
+        upstream.append(1000 * quantile([reply.seconds for reply in alone], 0.5))
     ours, example = (_medians(found[each.name]) for each in ring.both)
     return Outcome(cell, ours, example, median(upstream))
 
@@ -120,6 +122,7 @@ def _figures(replies: Sequence[Reply], reads: int, cpu: float, took: float) -> F
         errors=sum(reply.status != 200 for reply in replies),
         reads_each=reads / len(replies),
         cpu_us=1e6 * cpu / len(replies),
+        mean=1000 * fmean(times),
         p50=1000 * quantile(times, 0.5),
         p99=1000 * quantile(times, 0.99),
         per_second=len(replies) / took,
@@ -132,16 +135,15 @@ def _medians(rounds: Sequence[Figures]) -> Figures:
     return Figures(decisions, errors, **{name: median(values) for name, values in columns.items()})
 
 
-async def _upstream(ring: Ring, cell: Cell) -> float:
-    """Return the p50 of a read as ours sends it, in milliseconds, sent to the engine by so many at a time."""
+async def read_by_itself(engine: str, tokens: int, at_once: int) -> list[Reply]:
+    """Return what a read as ours sends it takes the engine, sent to it by so many at a time."""
     body: Body = {
         "model": "fake",
-        "prompt": list(range(1000, 1000 + cell.tokens)),
+        "prompt": list(range(1000, 1000 + tokens)),
         "max_tokens": 20,
         "logprobs": 1,
         "logprob_token_ids": list(range(2000, 2022)),
         "vllm_xargs": {"diffusion_seed_canvas": [7] * 32, "diffusion_canvas_length": 32},
     }
-    async with sending(ring.engine.url, "/v1/completions") as sender:
-        replies = await sender.closed_loop(((n, body) for n in range(40 * cell.clients)), cell.clients)
-    return 1000 * quantile([reply.seconds for reply in replies], 0.5)
+    async with sending(engine, "/v1/completions") as sender:
+        return await sender.closed_loop(((n, body) for n in range(40 * at_once)), at_once)

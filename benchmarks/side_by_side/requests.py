@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-WORDS = (
-    "the gateway answers slowly since checkout rollout in region north customers see errors timeouts "
-    "retries database connection pool exhausted deploy rollback"
-).split()
+WORDS = """
+the gateway answers slowly since checkout rollout in region north customers see errors timeouts retries
+database connection pool exhausted deploy rollback
+""".split()  # noqa: SIM905  one a line would be longer than the file
 
 QUESTIONS: dict[str, Any] = {
     "urgent": {"type": "noul", "instructions": "Should we wake an on-call engineer?"},

@@ -144,5 +144,3 @@ def _wait_for(port: int) -> None:
 def _end(example: _Example) -> None:
     example.process.kill()
     example.process.wait()
-
-

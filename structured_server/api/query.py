@@ -75,7 +75,7 @@ def query_of(
     """Return what is to be decided about a state.
 
     `options` are what the request's stand over where they are not the server's own, `other_models` are names
-    that are accepted in place of the served model's. The `schema` is that of the questions, where it is known.
+    that are accepted in place of the served model's. The `schema` is the questions', where known.
 
     Raises:
         UnknownModel: another model is asked for.

@@ -105,7 +105,7 @@ def test_a_long_text_is_left_to_the_library() -> None:
         asked.append(text)
         return [len(text)]
 
-    text = "word " * 2000
+    text = "word " * 10_000
     assert [len(text)] == Words(encode, []).encode(text)
     assert [text] == asked
 
