@@ -9,10 +9,14 @@ import socket
 import sys
 from contextlib import suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from structured_server.api.placeholder import Placeholder
 from structured_server.errors import SettingsError
 from structured_server.settings import Settings
+
+if TYPE_CHECKING:
+    from structured_server.tokenizer import LoadedTokenizer
 
 BACKLOG = 2048
 
@@ -63,10 +67,16 @@ def spare_the_collector() -> None:
 
 
 def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: Placeholder) -> None:
-    # Imported here: together they take longer than a probe waits.
+    # Imported here: together they take longer than a probe waits. The tokenizer is loaded before most of it,
+    # because that takes more memory than anything after it.
+    from structured_server import logs
+
+    logs.configure(settings.log_level, settings.log_format, settings.gcp_project)
+    placeholder.enter("tokenizer")
+    tokenizer = _tokenizer(settings)
     import uvicorn
 
-    from structured_server import __version__, logs, tracing
+    from structured_server import __version__, tracing
     from structured_server.api.app import create_app
     from structured_server.api.connections import impatient
     from structured_server.api.service import build
@@ -84,9 +94,7 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
             service.readiness.drain()
             super().handle_exit(sig, frame)
 
-    logs.configure(settings.log_level, settings.log_format, settings.gcp_project)
-    placeholder.enter("tokenizer")
-    service = build(settings)
+    service = build(settings, tokenizer)
     config = uvicorn.Config(
         create_app(service),
         loop="uvloop",
@@ -106,3 +114,12 @@ def _load_and_serve(settings: Settings, listening: socket.socket, placeholder: P
     finally:
         if end_traces:
             end_traces()
+
+
+def _tokenizer(settings: Settings) -> LoadedTokenizer | None:
+    """Load the tokenizer. The embedded model brings its own, which is small."""
+    if settings.backend == "embedded":
+        return None
+    from structured_server.tokenizer import load_tokenizer
+
+    return load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)

@@ -65,8 +65,8 @@ class Service:
         return replace(self.read_options, isolate=isolate, layout="document_first")
 
 
-def build(settings: Settings) -> Service:
-    """Load the tokenizer and put the server together. The backend is not connected or loaded yet.
+def build(settings: Settings, tokenizer: LoadedTokenizer | None = None) -> Service:
+    """Put the server together with the tokenizer, or load it. The backend is not connected or loaded yet.
 
     Raises:
         SettingsError: the settings ask for what is not installed, or what this tokenizer does not have.
@@ -82,7 +82,8 @@ def build(settings: Settings) -> Service:
             demo.weights, tokenizer=tokenizer, canvas=settings.canvas, threads=settings.threads
         )
         return assemble(settings, tokenizer, backend, demo)
-    tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
+    if tokenizer is None:
+        tokenizer = load_tokenizer(settings.tokenizer_source, revision=settings.tokenizer_revision or None)
     return assemble(settings, tokenizer, _backend(settings, tokenizer))
 
 

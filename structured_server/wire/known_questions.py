@@ -22,6 +22,9 @@ class KnownQuestions:
         self._known: dict[bytes, Schema] = {}
         self._decoder = msgspec.json.Decoder(_Body)
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def schema_of(self, asked: Asking, body: bytes) -> Schema:
         """Return the schema of a request that was read from this body.
 
