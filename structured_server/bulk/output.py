@@ -68,16 +68,21 @@ class Output:
             self._journal = pair.journal.open("r+b" if pair.journal.exists() else "w+b", buffering=0)
         except OSError as error:
             raise BadInput(f"cannot write {pair.output}: {error.strerror}.") from None
-        self.done, self._end = self._repair(header)
         self._synced = time.monotonic()
+        try:
+            self.done, self._end = self._repair(header)
+        except BaseException:
+            self._close()
+            raise
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sync()
-        self._output.close()
-        self._journal.close()
+        try:
+            self.sync()
+        finally:
+            self._close()
 
     def put(self, digest: bytes, line: bytes, status: str) -> None:
         """Write a row's line.
@@ -112,6 +117,10 @@ class Output:
             for entry in entries(self._pair.journal):
                 yield entry, file.read(entry.end - start)
                 start = entry.end
+
+    def _close(self) -> None:
+        self._output.close()
+        self._journal.close()
 
     def _repair(self, header: bytes) -> tuple[int, int]:
         """Cut off what is torn; return how many rows are left, and where they end."""
