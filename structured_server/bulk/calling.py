@@ -62,9 +62,11 @@ class Caller:
                 self._pace.busy(entered, wait)
             except Failed as failed:
                 failures += 1
+                self._pace.busy(entered, 0.0)
                 if failures == ATTEMPTS:
                     self._count_failed(failed)
                     raise
+                await asyncio.sleep(_jittered(wait))  # in its place: rows behind it shall not all fail first
             except Refused as refused:
                 self._is_well()
                 if refused.code in _NEVER_THE_ROW or (refused.path[:1] and refused.path[0] in _NOT_THE_ROW):
@@ -80,8 +82,6 @@ class Caller:
                 return answer
             finally:
                 self._pace.leave()
-            if failures:
-                await asyncio.sleep(_jittered(wait))
             wait = min(2 * wait, LONGEST_WAIT_S)
 
     def _is_well(self) -> None:

@@ -206,7 +206,7 @@ def test_a_server_that_fails_on_everything_stops_the_run_soon(files: tuple[Path,
         result = batch(*command(files, fake.url))
     assert 5 == result.exit_code
     assert "10 rows failed one after another" in result.output
-    assert len(fake.asked) < 120
+    assert len(fake.asked) < 80
     found = read_csv(files[1]) if files[1].exists() else []
     assert len(found) < 10
 
