@@ -285,13 +285,14 @@ def test_bad_input_exits_with_4_and_says_what_would_be_right(
         assert said in result.output
         assert not list(tmp_path.glob("out*"))
     assert "precious\n" == taken.read_text()
-    for arguments in (
+    misused: tuple[tuple[object, ...], ...] = (
         (source, "-q", questions),
         (source, "-o", source, "-q", questions),
         (source, "-o", out, "-q", questions, "--gold", "owner"),
         (source, "-o", out, "-q", questions, "--gold", "x=owner"),
-    ):
-        assert 2 == batch(*common, *arguments).exit_code
+    )
+    for usage in misused:
+        assert 2 == batch(*common, *usage).exit_code
 
 
 def test_an_input_without_rows_gives_an_output_without_rows(

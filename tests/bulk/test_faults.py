@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.bulk.fake_server import Reply, answer, error, serving
+from tests.bulk.fake_server import Reply, Script, answer, error, serving
 from tests.bulk.labelling import batch, manifest_of, read_csv, write_csv
 from tests.engine.server import free_port
 
@@ -30,6 +30,11 @@ def command(files: tuple[Path, Path, Path], url: str, *more: object) -> tuple[ob
     """Return the command's arguments."""
     source, out, questions = files
     return (source, "-o", out, "-q", questions, "-u", url, *more)
+
+
+def always(reply: Reply) -> Script:
+    """Return a script that gives the same reply to everything."""
+    return lambda *_: reply
 
 
 def complete(out: Path) -> bool:
@@ -122,8 +127,9 @@ def test_a_server_that_was_never_there_exits_with_5_and_leaves_nothing(
 
 
 def test_a_server_of_another_kind_exits_with_5(files: tuple[Path, Path, Path]) -> None:
-    for reply in ((200, {"hello": "there"}, {}), (404, {"detail": "Not Found"}, {})):
-        with serving(lambda *_, reply=reply: reply) as fake:  # type: ignore[misc]  # a default that binds
+    replies: tuple[Reply, ...] = ((200, {"hello": "there"}, {}), (404, {"detail": "Not Found"}, {}))
+    for reply in replies:
+        with serving(always(reply)) as fake:
             result = batch(*command(files, fake.url, "--retry-for", 0.3))
         assert 5 == result.exit_code
         assert "not as a structured-server does" in result.output
@@ -131,7 +137,7 @@ def test_a_server_of_another_kind_exits_with_5(files: tuple[Path, Path, Path]) -
 
 def test_a_key_that_is_refused_exits_with_6_at_once(files: tuple[Path, Path, Path]) -> None:
     for status in (401, 403):
-        with serving(lambda *_, status=status: error(status, "wrong_key", "not a key.")) as fake:  # type: ignore[misc]
+        with serving(always(error(status, "wrong_key", "not a key."))) as fake:
             result = batch(*command(files, fake.url))
         assert (6, 1) == (result.exit_code, len(fake.asked))
         assert "--token" in result.output

@@ -19,10 +19,10 @@ from structured_server.bulk.flat import columns_of, flatten, refuse_collisions
 from structured_server.bulk.lines import Lines
 from structured_server.bulk.rows import Format, Row, Source
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 NAME = TEXT.filter(lambda name: bool(name.strip()) and not name.startswith("\ufeff"))
 FORMATS: st.SearchStrategy[Format] = st.sampled_from(("csv", "tsv"))
-QUESTIONS = {
+QUESTIONS: dict[str, dict[str, Any]] = {
     "urgent": {"type": "noul"},
     "team": {"type": "choice", "criteria": {"a": None, "b": None}},
     "severity": {"type": "score", "criteria": ["low", "high"]},
@@ -127,7 +127,7 @@ def test_the_numbers_of_any_answers_are_equal_once_written_and_read(
 
 
 def test_a_skipped_question_has_its_status_and_no_numbers() -> None:
-    skipped = {"type": "noul", "status": "skipped", "answer": None, "reasons": []}
+    skipped: dict[str, Any] = {"type": "noul", "status": "skipped", "answer": None, "reasons": []}
     flat = flatten({"answers": {"urgent": skipped}, "undecided": []}, {"urgent": {"type": "noul"}}, "out.")
     assert ("skipped", None, None) == (flat["out.urgent.status"], flat["out.urgent"], flat["out.urgent.p"])
     assert "decided" == flat["out._status"]
