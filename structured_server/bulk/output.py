@@ -38,6 +38,8 @@ class Entry:
 
 def entries(journal: Path) -> Iterator[Entry]:
     """Yield the whole entries of a journal."""
+    if not journal.exists():
+        return
     with journal.open("rb") as file:
         while len(data := file.read(_ENTRY.size)) == _ENTRY.size:
             digest, end, crc, status = _ENTRY.unpack(data)
@@ -55,11 +57,8 @@ class Output:
         self._pair = pair
         self._header = len(header)
         try:
-            if (
-                not pair.journal.exists()
-                and pair.output.exists()
-                and pair.output.stat().st_size > len(header)
-            ):
+            size = pair.output.stat().st_size if pair.output.exists() else 0
+            if size > len(header) and not pair.journal.exists():
                 raise BadInput(
                     f"{pair.journal} is missing, so {pair.output} cannot be gone on with. Move it away, or "
                     "start anew with --overwrite."
@@ -94,19 +93,27 @@ class Output:
         try:
             _write_all(self._output.fileno(), line)
             _write_all(self._journal.fileno(), entry)
-            self._end += len(line)
-            self.done += 1
-            if time.monotonic() - self._synced >= SYNC_S:
-                self.sync()
         except OSError as error:
+            self._cut(self.done, self._end)
             raise BadInput(
                 f"cannot write {self._pair.output}: {error.strerror}. What was written before is whole."
             ) from None
+        self._end += len(line)
+        self.done += 1
+        if time.monotonic() - self._synced >= SYNC_S:
+            self.sync()
 
     def sync(self) -> None:
-        """Have the disk keep what was written."""
-        os.fsync(self._output.fileno())
-        os.fsync(self._journal.fileno())
+        """Have the disk keep what was written.
+
+        Raises:
+            BadInput: it cannot.
+        """
+        try:
+            os.fsync(self._output.fileno())
+            os.fsync(self._journal.fileno())
+        except OSError as error:
+            raise BadInput(f"the disk does not keep {self._pair.output}: {error.strerror}.") from None
         self._synced = time.monotonic()
 
     def lines(self) -> Iterator[tuple[Entry, bytes]]:
@@ -139,11 +146,14 @@ class Output:
             self._output.seek(0)
             self._output.truncate(0)
             _write_all(self._output.fileno(), header)
-        self._output.truncate(end)
-        self._journal.truncate(done * _ENTRY.size)
-        self._output.seek(end)
-        self._journal.seek(done * _ENTRY.size)
+        self._cut(done, end)
         return done, end
+
+    def _cut(self, done: int, end: int) -> None:
+        """Cut both off behind so many rows, and write on from there."""
+        for file, size in ((self._output, end), (self._journal, done * _ENTRY.size)):
+            file.truncate(size)
+            file.seek(size)
 
     def _require_untouched(self, done: int, end: int, crc: int, header: bytes) -> None:
         start = self._header

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TextIO
 
-from structured_server.bulk.asker import HttpAsker
+from structured_server.bulk.asker import Asker
 from structured_server.bulk.calling import Caller
 from structured_server.bulk.earlier import Earlier
 from structured_server.bulk.errors import BadInput, Changed
@@ -31,7 +31,7 @@ WINDOW = 4
 class Asking:
     """How rows are asked. Times in seconds."""
 
-    asker: Callable[[], HttpAsker]
+    asker: Callable[[], AbstractAsyncContextManager[Asker]]
     concurrency: int
     patience: float
 
@@ -128,6 +128,12 @@ class Work:
         again = self.retry_errors and any(each.status == FAILED for each in entries(current.journal))
         if not (moved or again or following.output.exists()):
             return current, None
+        there = sum(1 for _ in entries(current.journal))
+        if self.total < min(there, self.manifest.input["rows"]):
+            raise BadInput(
+                f"the output has {there} rows and must be made again: --limit {self.total} would lose some "
+                "of them."
+            )
         with Output(current, self.job.lines.header):
             pass  # a torn tail is cut off
         earlier = Earlier(current, len(self.job.lines.header))

@@ -23,6 +23,7 @@ class FakeServer:
 
     url: str
     asked: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)  # names in lower case
     at: list[float] = field(default_factory=list)  # when, on the monotonic clock
     most: int = 0
     _inside: int = 0
@@ -92,6 +93,7 @@ def serving(script: Script, *, delay: float = 0.0) -> Iterator[FakeServer]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            fake.headers.append({name.lower(): value for name, value in self.headers.items()})
             number = fake.enter(body)
             time.sleep(delay)
             reply = script(number, body)

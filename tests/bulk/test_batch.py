@@ -295,6 +295,12 @@ def test_bad_input_exits_with_4_and_says_what_would_be_right(
         assert 2 == batch(*common, *usage).exit_code
 
 
+def test_the_help_has_examples_and_exit_codes() -> None:
+    said = batch("--help").output
+    assert "structured-server batch" in said.split("Examples:")[1]
+    assert "6 authentication" in said
+
+
 def test_an_input_without_rows_gives_an_output_without_rows(
     embedded_url: str, questions: Path, tmp_path: Path
 ) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
+from structured_server.bulk.asker import HttpAsker
 from tests.bulk.fake_server import Reply, Script, answer, error, serving
-from tests.bulk.labelling import batch, manifest_of, read_csv, write_csv
+from tests.bulk.labelling import ROOT, batch, manifest_of, read_csv, write_csv
 from tests.engine.server import free_port
 
 ROWS = [{"id": str(number), "text": f"text {number:03}"} for number in range(60)]
@@ -254,7 +258,9 @@ def test_equal_rows_are_asked_once(files: tuple[Path, Path, Path]) -> None:
 
 def test_what_is_sent_is_the_questions_the_options_and_the_state(files: tuple[Path, Path, Path]) -> None:
     with serving(lambda _, body: answer(body)) as fake:
-        batch(*command(files, fake.url, "--samples", 3, "--timeout", 5, "--limit", 1))
+        more = ("--samples", 3, "--timeout", 5, "--limit", 1, "--token", "key-1")
+        batch(*command(files, fake.url, *more))
+    assert "Bearer key-1" == fake.headers[0]["authorization"]
     (body,) = fake.asked
     assert {
         "questions": {"team": {"type": "choice", "criteria": {"a": None, "b": None}}},
@@ -288,6 +294,44 @@ def test_the_rows_are_those_of_the_answers_whatever_order_they_come_in(
             {"state": each["text"], "questions": {"team": {"type": "choice", "criteria": {"a": 0}}}}
         )
         assert repr(said["answers"]["team"]["top_probability"]) == each["team.p"]
+
+
+async def test_who_asks_may_sign_in_by_any_means_of_httpx() -> None:
+    body = {"state": "x", "questions": {"q": {"type": "noul"}}}
+    with serving(lambda _, body: answer(body)) as fake:
+        async with HttpAsker(f"{fake.url}/v1/", auth=httpx.BasicAuth("me", "pw")) as asker:
+            assert "fake" == (await asker.ask(body))["model"]
+    assert fake.headers[0]["authorization"].startswith("Basic ")
+
+
+def test_a_disk_that_is_full_leaves_whole_rows(files: tuple[Path, Path, Path]) -> None:
+    limit = f'ulimit -f 2; exec {sys.executable} -m structured_server batch "$@"'  # 2 KiB a file
+    with serving(lambda _, body: answer(body)) as fake:
+        arguments = map(str, command(files, fake.url))
+        ended = subprocess.run(
+            ["/bin/bash", "-c", limit, "batch", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert 4 == ended.returncode, ended.stderr
+        assert "File too large. What was written before is whole." in ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert 10 < len(read_csv(files[1])) < 60
+        assert 0 == batch(*command(files, fake.url)).exit_code
+    assert complete(files[1])
+
+
+def test_fewer_rows_than_are_there_are_not_asked_again(files: tuple[Path, Path, Path]) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        return error(422, "invalid_request", "no.", path=("state",)) if number == 3 else answer(body)
+
+    with serving(script) as fake:
+        assert 3 == batch(*command(files, fake.url)).exit_code
+        result = batch(*command(files, fake.url, "--retry-errors", "--limit", 10))
+    assert (4, True) == (result.exit_code, "--limit 10 would lose some" in result.output)
+    assert 60 == len(read_csv(files[1]))
 
 
 def test_no_token_is_written_anywhere(files: tuple[Path, Path, Path]) -> None:
