@@ -146,6 +146,10 @@ class HttpAsker:
         except (ValueError, KeyError, TypeError):
             if reply.status_code in (429, 503):  # a proxy or a platform before the server
                 raise Busy(_seconds(reply)) from None
+            if reply.status_code in (401, 403):
+                raise Denied(
+                    f"{self._base} answered {reply.status_code}: it wants another key or identity token."
+                ) from None
             raise Unreachable(
                 f"{self._base} answered {reply.status_code}, not as a structured-server does."
             ) from None

@@ -76,7 +76,6 @@ class Caller:
                 raise KeyRefused(f"{denied} Use --token.") from None
             else:
                 self._is_well()
-                self._failed_in_a_row = 0
                 self._answered = True
                 self._pace.good()
                 return answer
@@ -86,6 +85,7 @@ class Caller:
 
     def _is_well(self) -> None:
         self._trouble_since = None
+        self._failed_in_a_row = 0
 
     def _out_of_patience(self, message: str, wait: float, patience: float) -> None:
         now = asyncio.get_running_loop().time()

@@ -79,11 +79,6 @@ class Run:
         self._on_row = on_row
         self._sharing: Sharing[Flat] = Sharing()
 
-    @property
-    def saved(self) -> int:
-        """Rows that an equal one had been asked for."""
-        return self._sharing.saved
-
     async def go(self, rows: Iterator[Row]) -> None:
         """Ask and write all rows; what is written when it raises is whole.
 

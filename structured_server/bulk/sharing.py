@@ -19,16 +19,13 @@ class Sharing(Generic[T]):
         self._most = most
         self._kept: OrderedDict[bytes, T] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Future[T]] = {}
-        self.saved = 0
 
     async def get(self, key: bytes, make: Callable[[], Awaitable[T]]) -> T:
         """Return the value of a key; an error that making it raises is raised for all who wait."""
         if key in self._kept:
             self._kept.move_to_end(key)
-            self.saved += 1
             return self._kept[key]
         if (waiting := self._under_way.get(key)) is not None:
-            self.saved += 1
             return await asyncio.shield(waiting)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future

@@ -73,7 +73,8 @@ class Tally:
 
     def _add(self, name: str, tally: _Question, record: Record) -> None:
         column = self._prefix + name
-        tally.statuses[str(record[f"{column}.status"])] += 1
+        status = str(record[f"{column}.status"])
+        tally.statuses[status] += 1
         answer = record[column] or None
         p = _number(record[f"{column}.p"])
         if answer is not None:
@@ -82,7 +83,7 @@ class Tally:
         if entropy is not None:
             tally.entropy += entropy
             tally.read += 1
-        if tally.gold is not None:
+        if tally.gold is not None and status != "skipped":
             if answer == "no" and p is not None and self._kinds[name] not in ("choice", "score"):
                 p = 1 - p
             tally.gold.add(answer, p, cell(record.get(self._gold[name])))

@@ -82,7 +82,7 @@ class Work:
                     if left:
                         manifest = self._run(output, rows, earlier, manifest, asking, reporting)
             except BaseException:
-                if fresh and output is not None and not output.done:
+                if fresh and (output is None or not output.done):
                     self.places.remove_all()
                 raise
             if target == self.places.next:
@@ -101,8 +101,10 @@ class Work:
         self.places.recover()
         found = Manifest.load(self.places.manifest)
         output = self.places.output
+        if not output.exists():
+            return self._anew()
         if found is None:
-            if output.exists() and output.stat().st_size:
+            if output.stat().st_size:
                 raise BadInput(
                     f"{output} exists and has no manifest beside it. Write to another file, or over it with "
                     "--overwrite."
@@ -195,4 +197,8 @@ class Work:
                 asyncio.run(go())
             finally:
                 replace(known, counts=self.tally.counts).save(self.places.manifest)
+        if output.done < self.total:
+            raise BadInput(
+                f"{self.source.path} lost rows while it was read: {output.done} of {self.total} are written."
+            )
         return known

@@ -277,7 +277,7 @@ def _exits(output: Path | None) -> Iterator[None]:
     except OtherNumbers as error:
         raise Refused(str(error), SERVER) from None
     except KeyRefused as error:
-        raise Refused(str(error), AUTH) from None
+        raise Refused(f"{error}{again()}", AUTH) from None
     except BulkError as error:
         raise Refused(str(error), BAD_INPUT) from None
     except KeyboardInterrupt:

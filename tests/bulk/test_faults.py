@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -64,7 +65,7 @@ def test_refusals_for_lack_of_room_are_waited_out_and_slow_the_run_down(
 
 
 def test_an_easy_server_is_asked_by_as_many_as_allowed(files: tuple[Path, Path, Path]) -> None:
-    with serving(lambda _, body: answer(body), delay=0.02) as fake:
+    with serving(lambda _, body: answer(body), delay=0.1) as fake:
         batch(*command(files, fake.url, "--concurrency", 6))
     assert 6 == fake.most
 
@@ -140,8 +141,10 @@ def test_a_server_of_another_kind_exits_with_5(files: tuple[Path, Path, Path]) -
 
 
 def test_a_key_that_is_refused_exits_with_6_at_once(files: tuple[Path, Path, Path]) -> None:
-    for status in (401, 403):
-        with serving(always(error(status, "wrong_key", "not a key."))) as fake:
+    by_a_platform: list[Reply] = [(status, {"message": "Forbidden"}, {}) for status in (401, 403)]
+    by_the_server = [error(status, "wrong_key", "not a key.") for status in (401, 403)]
+    for reply in (*by_a_platform, *by_the_server):
+        with serving(always(reply)) as fake:
             result = batch(*command(files, fake.url))
         assert (6, 1) == (result.exit_code, len(fake.asked))
         assert "--token" in result.output
@@ -332,6 +335,31 @@ def test_fewer_rows_than_are_there_are_not_asked_again(files: tuple[Path, Path, 
         result = batch(*command(files, fake.url, "--retry-errors", "--limit", 10))
     assert (4, True) == (result.exit_code, "--limit 10 would lose some" in result.output)
     assert 60 == len(read_csv(files[1]))
+
+
+def test_an_input_that_loses_rows_while_it_is_read_is_not_taken_for_whole(
+    files: tuple[Path, Path, Path],
+) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if number == 0:
+            os.truncate(files[0], files[0].stat().st_size // 2)
+        return answer(body)
+
+    write_csv(files[0], [{**row, "text": row["text"] * 1000} for row in ROWS])
+    with serving(script) as fake:
+        result = batch(*command(files, fake.url, "--concurrency", 1))
+    assert 4 == result.exit_code
+    assert "lost rows while it was read" in result.output
+    assert not manifest_of(files[1])["finished"]
+
+
+def test_what_was_made_before_does_not_count_once_the_output_is_gone(files: tuple[Path, Path, Path]) -> None:
+    with serving(lambda _, body: answer(body)) as fake:
+        assert 0 == batch(*command(files, fake.url)).exit_code
+        files[1].unlink()
+        assert 0 == batch(*command(files, fake.url, "--samples", 2)).exit_code
+        assert 120 == len(fake.asked)
+    assert complete(files[1])
 
 
 def test_no_token_is_written_anywhere(files: tuple[Path, Path, Path]) -> None:
