@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.bulk.labelling import QUESTIONS
+from tests.bulk.labelling import QUESTIONS, write_csv
+from tests.bulk.sixty import QUESTION, ROWS, Files
 from tests.proxy import launch_proxy
 
 
@@ -32,3 +33,11 @@ def questions(tmp_path: Path) -> Path:
     file = tmp_path / "questions.yaml"
     file.write_text(yaml.safe_dump(QUESTIONS, sort_keys=False))
     return file
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Sixty rows, no output yet, and one question."""
+    questions = tmp_path / "q.yaml"
+    questions.write_text(yaml.safe_dump(QUESTION))
+    return write_csv(tmp_path / "in.csv", ROWS), tmp_path / "out.csv", questions

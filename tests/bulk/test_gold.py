@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from structured_server.bulk.gold import Gold, wilson
+from structured_server.bulk.tally import Tally
 
 CHOICE = {"type": "choice", "criteria": {"a": None, "b": None}}
 
@@ -69,3 +70,13 @@ def test_right_answers_are_read_as_people_write_them(
     figures = {name: found[name] for name in ("right", "undecided", "unknown", "unlabelled")}
     figures["wrong"] = found["n"] - found["right"]
     assert {name: int(name == counted) for name in figures} == figures
+
+
+def test_a_no_is_as_probable_as_the_yes_is_not() -> None:
+    tally = Tally({"urgent": {"type": "noul"}}, "", {"urgent": "right"})
+    row = {"urgent.entropy": "0.3", "_status": "decided", "_error": ""}
+    tally.add({**row, "urgent": "no", "urgent.p": "0.1", "urgent.status": "decided", "right": "no"})
+    tally.add({**row, "urgent": "", "urgent.p": "", "urgent.status": "skipped", "right": "yes"})
+    found = tally.summary()["questions"]["urgent"]["gold"]
+    assert (1, 1, 0) == (found["n"], found["right"], found["undecided"])
+    assert [(0.9, 0.9)] == [(line["from"], line["mean_p"]) for line in found["reliability"]]
