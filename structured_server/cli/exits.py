@@ -11,6 +11,7 @@ WARNINGS = 3  # lint found something
 BAD_INPUT = 4
 SERVER = 5
 AUTH = 6
+INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 
 class Refused(click.ClickException):

@@ -8,6 +8,7 @@ import sys
 import click
 
 import structured_server
+from structured_server.cli.batch import batch
 from structured_server.cli.decide import decide
 from structured_server.cli.demo import demo
 from structured_server.cli.exits import SERVER, USAGE
@@ -27,6 +28,7 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(decide)
+cli.add_command(batch)
 cli.add_command(lint)
 cli.add_command(keys)
 cli.add_command(log)
