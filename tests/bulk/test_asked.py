@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 
 from structured_server.bulk.asker import HttpAsker
-from tests.bulk.fake_server import Reply, answer, serving
 from tests.bulk.labelling import batch, read_csv, write_csv
 from tests.bulk.sixty import Files, command
+from tests.fake_server import Reply, answer, serving
 
 
 def test_an_easy_server_is_asked_by_as_many_as_allowed(files: Files) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.bulk.fake_server import Reply, Script, answer, error, serving
 from tests.bulk.labelling import batch, manifest_of, read_csv
 from tests.bulk.sixty import Files, command, complete
 from tests.engine.server import free_port
+from tests.fake_server import Reply, Script, answer, error, serving
 
 
 def always(reply: Reply) -> Script:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.bulk.fake_server import Reply, answer, error, serving
 from tests.bulk.labelling import ROOT, batch, manifest_of, read_csv, write_csv
 from tests.bulk.sixty import ROWS, Files, command, complete
+from tests.fake_server import Reply, answer, error, serving
 
 
 def test_rows_that_are_refused_are_error_rows_and_can_be_asked_again(files: Files) -> None:

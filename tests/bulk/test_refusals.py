@@ -8,7 +8,6 @@ from pathlib import Path
 import yaml
 
 from structured_server.bulk.rows import Source
-from tests.bulk.fake_server import answer, serving
 from tests.bulk.labelling import (
     batch,
     incidents,
@@ -17,6 +16,7 @@ from tests.bulk.labelling import (
     write_csv,
 )
 from tests.bulk.sixty import ROWS, Files, command
+from tests.fake_server import answer, serving
 
 
 def test_questions_that_the_demo_model_was_not_taught_stop_before_anything_is_written(

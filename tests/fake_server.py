@@ -59,7 +59,11 @@ def answer(body: dict[str, Any], *, fingerprint: str = "fp_1", warnings: tuple[s
         else:
             legend = {str(index): level for index, level in enumerate(question["criteria"])}
             each |= {"answer": 0, "score": 1 - p, "level": 0, "legend": legend}
-        each |= {"top_probability": p, "entropy": 1 - p, "noise": {"standard_error": None}}
+        each |= {
+            "top_probability": p,
+            "entropy": 1 - p,
+            "noise": {"draws": 1, "agreement": 1.0, "standard_error": None},
+        }
         answers[name] = each
     return (
         200,
@@ -68,7 +72,7 @@ def answer(body: dict[str, Any], *, fingerprint: str = "fp_1", warnings: tuple[s
             "model": "fake",
             "answers": answers,
             "undecided": [],
-            "reading": {"extended": False},
+            "reading": {"reads": 1, "extended": False},
             "provenance": {"server": "0", "question_set": "qs_0", "fingerprint": fingerprint},
             "warnings": [
                 {"code": code, "message": code, "question": name} for name in answers for code in warnings
