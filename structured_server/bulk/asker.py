@@ -1,4 +1,4 @@
-"""Asking one decision over HTTP: the only module of bulk labelling that knows httpx.
+"""Asking one decision over HTTP: the only module of bulk labelling that knows the client.
 
 AskError
 ├── Busy          429, or 503: the same request is welcome later
@@ -10,14 +10,12 @@ AskError
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import httpx
 
 from structured_server.bulk.errors import BadInput
+from structured_server.client import AsyncClient, ClientError, NotFound, Refusal, TimedOut, UnexpectedReply
 
 Body = dict[str, Any]
 ROW_BY_ROW = "draws_missing"  # a 503 about one request rather than about the server
@@ -80,39 +78,19 @@ class HttpAsker:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        auth: httpx.Auth | None = None,
-        timeout: float = 30.0,
-        connections: int = 16,
+        self, url: str, *, token: str | None = None, auth: httpx.Auth | None = None, timeout: float = 30.0
     ) -> None:
-        self._base = url.rstrip("/").removesuffix("/v1")
         try:
-            known = httpx.URL(self._base)
-        except httpx.InvalidURL as error:
-            raise BadInput(f"--url {url} is no URL: {error}.") from None
-        if known.scheme not in ("http", "https") or not known.host:
-            raise BadInput(f"--url {url} must begin with http:// or https:// and name a host.")
-        if token is not None and not (token.isascii() and token.isprintable()):
-            raise BadInput("the token holds characters that no header can carry.")
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._client = httpx.AsyncClient(
-            auth=auth,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=timeout,
-            limits=limits,
-        )
-        self._timeout = timeout
+            # Retries are the run's business: it slows down for all rows where one is refused.
+            self._client = AsyncClient(url, token=token, auth=auth, timeout=timeout, max_retries=0)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
 
     async def ask(self, body: Body) -> Body:
         """Return the answer.
@@ -121,56 +99,37 @@ class HttpAsker:
             AskError: there is none.
         """
         try:
-            reply = await self._client.post(f"{self._base}/decide", json=body)
-        except (httpx.ReadTimeout, httpx.WriteTimeout):
-            raise Failed("timeout", f"no answer from {self._base} within {self._timeout:g} s.") from None
-        except httpx.HTTPError as error:
-            raise Unreachable(f"cannot reach {self._base}: {str(error) or type(error).__name__}.") from None
-        except (ValueError, RecursionError):
+            answer = await self._client.decide_body(body)
+            return {
+                **answer,
+                "answers": dict(answer["answers"]),
+                "provenance": dict(answer["provenance"]),
+            }
+        except ClientError as error:
+            raise _meaning(error) from None
+        except (KeyError, TypeError):
+            raise Unreachable("what answers does not do so as a structured-server does.") from None
+        except ValueError:
             raise Refused("invalid_text", "holds characters or numbers that JSON cannot carry.") from None
-        return self._read(reply)
-
-    def _read(self, reply: httpx.Response) -> Body:
-        try:
-            said = reply.json()
-            if reply.is_success:
-                answer: Body = {
-                    **said,
-                    "answers": dict(said["answers"]),
-                    "provenance": dict(said["provenance"]),
-                }
-                return answer
-            error = said["error"]
-            code, path = str(error["code"]), tuple(error.get("path") or ())
-            message = " ".join(filter(None, (error["message"], error.get("hint"))))
-        except (ValueError, KeyError, TypeError):
-            if reply.status_code in (429, 503):  # a proxy or a platform before the server
-                raise Busy(_seconds(reply)) from None
-            if reply.status_code in (401, 403):
-                raise Denied(
-                    f"{self._base} answered {reply.status_code}: it wants another key or identity token."
-                ) from None
-            raise Unreachable(
-                f"{self._base} answered {reply.status_code}, not as a structured-server does."
-            ) from None
-        if reply.status_code in (401, 403):
-            raise Denied(message)
-        if reply.status_code == 429 or (reply.status_code == 503 and code != ROW_BY_ROW):
-            raise Busy(_seconds(reply), message)
-        if reply.status_code >= 500 or reply.status_code == 408:
-            raise Failed(code, message)
-        raise Refused(code, message, path)
 
 
-def _seconds(reply: httpx.Response) -> float | None:
-    """Return what Retry-After asks for: seconds or a date (RFC 9110, 10.2.3)."""
-    said = reply.headers.get("Retry-After", "").strip()
-    if said.isascii() and said.isdecimal():
-        return float(said)
-    try:
-        when = parsedate_to_datetime(said)
-    except ValueError:
-        return None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+def _meaning(error: ClientError) -> AskError:
+    """Return what an error means for a run of many requests."""
+    if isinstance(error, TimedOut):
+        return Failed("timeout", error.message)
+    if isinstance(error, UnexpectedReply):
+        if error.status in (429, 503):  # a proxy or a platform before the server
+            return Busy(error.retry_after_s)
+        if error.status in (401, 403):
+            return Denied(f"{error.message} It wants another key or identity token.")
+    if isinstance(error, NotFound) and error.code != "unknown_model":
+        return Unreachable("there is no /v1/decide: what answers does not do so as a structured-server does.")
+    if not isinstance(error, Refusal):
+        return Unreachable(error.message)
+    if error.status in (401, 403):
+        return Denied(error.message)
+    if error.status == 429 or (error.status in (503, 529) and error.code != ROW_BY_ROW):
+        return Busy(error.retry_after_s, error.message)
+    if error.status >= 500 or error.status == 408:
+        return Failed(error.code, error.message)
+    return Refused(error.code, error.message, error.path)

@@ -198,7 +198,7 @@ def _prepared(
     work = Work(rows, total, job, places, manifest, Tally(questions, prefix, right), overwrite, retry_errors)
 
     def asker() -> HttpAsker:
-        return HttpAsker(url, token=token, timeout=timeout, connections=concurrency)
+        return HttpAsker(url, token=token, timeout=timeout)
 
     return work, Asking(asker, concurrency, retry_for), reporting
 

@@ -69,10 +69,12 @@ class Server:
         """Return what authenticates requests: `auth`, or the token, for this origin alone.
 
         Raises:
-            ValueError: both are given.
+            ValueError: both are given, or the token cannot be sent.
         """
         if token and auth:
             raise ValueError("give a token or an auth, not both.")
+        if token and not (token.isascii() and token.isprintable()):
+            raise ValueError("the token holds characters that no header can carry.")
         return _Bearer(self.base, token) if token else auth
 
 

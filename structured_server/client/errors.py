@@ -52,10 +52,11 @@ class TimedOut(Unreachable):
 class UnexpectedReply(ClientError):
     """What answered is no server of this kind, or something before it answered in its place."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = status in (429, 502, 503, 504)
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,9 @@ def error_of(response: httpx.Response) -> ClientError:
         told = _told(response.json(), response)
     except (ValueError, KeyError, TypeError, AttributeError):
         return UnexpectedReply(
-            f"{place(response)} answered {status}, not as a structured-server does.", status
+            f"{place(response)} answered {status}, not as a structured-server does.",
+            status,
+            retry_after_s(response),
         )
     return refusal(told)
 

@@ -98,7 +98,7 @@ def test_bad_input_exits_with_4_and_says_what_would_be_right(
         ((source, "-o", out, "-q", questions, "--samples", "many"), "read.samples"),
         ((other, "-o", out, "-q", questions), "--prefix out."),
         ((source, "-o", taken, "-q", questions), "--overwrite"),
-        ((source, "-o", out, "-q", questions, "-u", "nowhere"), "must begin with http"),
+        ((source, "-o", out, "-q", questions, "-u", "nowhere"), "is no address such as http"),
     ):
         result = batch(*common, *arguments)
         assert 4 == result.exit_code, (arguments, result.output)

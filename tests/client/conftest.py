@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.proxy import launch_proxy
+from tests.proxy import Proxy, launch_proxy
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +19,18 @@ def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         proxy.wait_until_ready()
         yield proxy.url
+    finally:
+        proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """The same without a key."""
+    proxy = launch_proxy(
+        tmp_path_factory.mktemp("open") / "log", ("--backend", "embedded", "--log-level", "warning")
+    )
+    try:
+        proxy.wait_until_ready()
+        yield proxy
     finally:
         proxy.stop()
