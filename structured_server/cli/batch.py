@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from structured_server.cli.decide import read_questions
 from structured_server.cli.exits import AUTH, BAD_INPUT, INTERRUPTED, SERVER, UNDECIDED, Refused
 from structured_server.cli.options import server_options
+from structured_server.cli.request import read_questions
 
 if TYPE_CHECKING:
     from structured_server.bulk.work import Asking, Reporting, Work

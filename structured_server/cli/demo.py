@@ -18,7 +18,7 @@ import click
 
 import structured_server
 from structured_server.api.server import listen
-from structured_server.cli.decide import ask
+from structured_server.cli.asking import ask
 from structured_server.cli.exits import SERVER, Refused
 from structured_server.errors import SettingsError
 from structured_server.settings import PREFIX

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from structured_server.cli.decide import read_questions, read_state
 from structured_server.cli.exits import BAD_INPUT, WARNINGS, Refused
 from structured_server.cli.options import output_option
+from structured_server.cli.request import read_questions, read_state
 from structured_server.core.plan import Capabilities
 from structured_server.settings import WIDEST_CANVAS, WIDTH_STEP
 

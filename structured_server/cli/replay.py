@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from structured_server.cli.decide import ask
+from structured_server.cli.asking import ask
 from structured_server.cli.exits import BAD_INPUT, Refused
 from structured_server.decision_log.comparison import Comparison, compare
 from structured_server.wire.fields import MAX_DEADLINE_MS

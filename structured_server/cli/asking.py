@@ -1,0 +1,60 @@
+"""How commands ask a server: the SDK's client, and what its errors mean for whoever runs a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from structured_server.cli.exits import AUTH, BAD_INPUT, SERVER, Refused
+
+if TYPE_CHECKING:
+    from structured_server.client import Client
+
+
+@contextmanager
+def asking(url: str, token: str | None, timeout: float, *, trust_env: bool = True) -> Iterator[Client]:
+    """Open a client; what it raises becomes a message and an exit code.
+
+    `trust_env` heeds proxies that the environment names.
+
+    Raises:
+        Refused: the address or the token cannot be used, or there is no answer.
+    """
+    from structured_server.client import Client, ClientError
+
+    try:
+        client = Client(url, token=token, timeout=timeout, trust_env=trust_env)
+    except ValueError as error:
+        raise Refused(f"{error}", BAD_INPUT) from None
+    try:
+        with client:
+            yield client
+    except ClientError as error:
+        raise refused(error) from None
+    except ValueError as error:
+        raise Refused(f"{error}", BAD_INPUT) from None
+
+
+def refused(error: Any) -> Refused:
+    """Return what an error of the client means: a message, and the exit code that scripts see."""
+    from structured_server.client import Refusal, UnexpectedReply
+
+    status = error.status if isinstance(error, Refusal | UnexpectedReply) else None
+    if status in (401, 403):
+        return Refused(f"{error} Use --token, or --gcp-auth on Cloud Run; `ping` tells which.", AUTH)
+    if isinstance(error, Refusal) and status is not None and status < 500 and status != 429:
+        return Refused(str(error), BAD_INPUT)
+    return Refused(str(error), SERVER)
+
+
+def ask(
+    url: str, token: str | None, body: dict[str, Any], timeout: float, *, trust_env: bool = True
+) -> dict[str, Any]:
+    """Send a decision and return the answer.
+
+    Raises:
+        Refused: there is no answer, or it is an error.
+    """
+    with asking(url, token, timeout, trust_env=trust_env) as client:
+        return client.decide_body(body)
