@@ -1,6 +1,6 @@
 """Where this server's processor time goes: its stack, sampled under load, by part.
 
-python -m benchmarks.side_by_side.profile --picture docs/pictures/profile.svg --out benchmarks/receipts/profile.json
+`python -m benchmarks.side_by_side.profile --picture profile.svg --out profile.json`, or `make bench-profile`.
 """
 
 from __future__ import annotations

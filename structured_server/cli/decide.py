@@ -13,11 +13,14 @@ from structured_server.cli.asking import ask
 from structured_server.cli.exits import BAD_INPUT, UNDECIDED, Refused
 from structured_server.cli.options import model_option, server_options, stats_option
 from structured_server.cli.request import read_images, read_questions, read_state, samples_of
+from structured_server.cli.template import rendered
+from structured_server.cli.variables import read_variables, template_option, variable_options
 
 _EPILOG = """\b
 Examples:
   structured-server decide -q questions.yaml "Checkout answers 502 since the rollout"
   structured-server decide -q questions.yaml -f alert.json --samples 4
+  structured-server decide -t support_triage -v 'ticket=I cannot log in since noon' --stats
   tail -n 50 app.log | structured-server decide -q questions.yaml -o json -
 
 \b
@@ -35,6 +38,8 @@ Exit codes: 0 all decided, 3 something undecided, 4 bad input, 5 server, 6 authe
     type=click.Path(path_type=Path),
     help="Questions, JSON or YAML.",
 )
+@template_option
+@variable_options
 @click.option("--state", "state_option", help="The state, in place of the argument.")
 @click.option(
     "-f",
@@ -75,6 +80,9 @@ def decide(
     state: str | None,
     state_option: str | None,
     questions_file: Path | None,
+    template: str | None,
+    variables: tuple[str, ...],
+    data: Path | None,
     state_file: Path | None,
     json_state: bool,
     images: tuple[Path, ...],
@@ -89,12 +97,20 @@ def decide(
     stats: bool,
 ) -> None:
     """Answer typed questions about STATE: text, or - for standard input."""
-    if questions_file is None:
-        raise Refused("say what is asked: --questions FILE.", BAD_INPUT)
-    body = read_questions(questions_file)
+    if (questions_file is None) == (template is None):
+        raise Refused("say once what is asked: --questions FILE, or --template NAME_OR_FILE.", BAD_INPUT)
     if state is not None and state_option is not None:
         raise Refused("give the state once: as an argument, or as --state.", BAD_INPUT)
-    body["state"] = read_state(state_option if state is None else state, state_file, json_state)
+    state = state_option if state is None else state
+    if template is not None:
+        body = rendered(template, read_variables(variables, data))
+    else:
+        assert questions_file is not None
+        body = read_questions(questions_file)
+        if variables or data is not None:
+            raise Refused("-v and -d are for --template.", BAD_INPUT)
+    if state is not None or state_file is not None or template is None or "state" not in body:
+        body["state"] = read_state(state, state_file, json_state)
     if images:
         body["images"] = read_images(images)
     if model:

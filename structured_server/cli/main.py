@@ -22,6 +22,7 @@ from structured_server.cli.log import log
 from structured_server.cli.models import models
 from structured_server.cli.ping import ping
 from structured_server.cli.serve import serve
+from structured_server.cli.template import template
 from structured_server.environment import service_links
 from structured_server.errors import SettingsError, StructuredServerError
 
@@ -49,6 +50,7 @@ cli.add_command(serve)
 cli.add_command(decide)
 cli.add_command(ask)
 cli.add_command(batch)
+cli.add_command(template)
 cli.add_command(lint)
 cli.add_command(keys)
 cli.add_command(log)

@@ -1,0 +1,189 @@
+"""A template: a file that, with its variables filled in, is what `POST /decide` is asked."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from structured_server.templates.errors import TemplateError
+from structured_server.templates.go import GoText, is_go
+from structured_server.templates.jinja import JinjaText
+
+LONGEST = 4 << 20  # characters that a template may come to
+_SUFFIXES: Mapping[str, Literal["json", "yaml"]] = {
+    ".json.tmpl": "json",
+    ".yaml.tmpl": "yaml",
+    ".yml.tmpl": "yaml",
+}
+_HEADER = re.compile(r"\s*\{#-?(.*?)-?#\}|\s*\{\{-?\s*/\*(.*?)\*/\s*-?\}\}", re.DOTALL)
+_DESCRIBED = re.compile(r"\s*([A-Za-z_]\w*):\s+(.+)")
+
+
+class _Text(Protocol):
+    names: frozenset[str]
+    optional: frozenset[str]
+
+    def pieces(self, variables: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the text with the variables in their places."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a template wants to be given."""
+
+    name: str
+    required: bool
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template that was read."""
+
+    name: str
+    source: str
+    kind: Literal["json", "yaml"]
+    description: str
+    variables: tuple[Variable, ...]
+    text: _Text
+
+    def render(self, given: Mapping[str, Any], *, more_allowed: bool = False) -> dict[str, Any]:
+        """Return the request's body. Only what the template uses may be given, unless `more_allowed`.
+
+        Raises:
+            TemplateError: variables are missing or unknown, or what comes out is no request.
+        """
+        self._check(given, more_allowed)
+        names = {variable.name for variable in self.variables}
+        written, length = [], 0
+        for piece in self.text.pieces({name: value for name, value in given.items() if name in names}):
+            written.append(piece)
+            length += len(piece)
+            if length > LONGEST:
+                raise TemplateError(f"{self.name} comes to more than {LONGEST} characters.")
+        return self._body("".join(written))
+
+    def _check(self, given: Mapping[str, Any], more_allowed: bool) -> None:
+        known = [variable.name for variable in self.variables]
+        missing = [each.name for each in self.variables if each.required and each.name not in given]
+        if missing:
+            have = ", ".join(given) or "none"
+            raise TemplateError(
+                f"{self.name} needs {', '.join(missing)}; given: {have}. Give text as -v {missing[0]}=TEXT."
+            )
+        for name in () if more_allowed else given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}."
+                raise TemplateError(f"{self.name} has no variable {name}: {meant}")
+
+    def _body(self, text: str) -> dict[str, Any]:
+        found = self._json(text) if self.kind == "json" else self._yaml(text)
+        if not isinstance(found, dict) or not found:
+            raise TemplateError(
+                f"{self.name} must come to an object with `questions`, or to questions by id."
+            )
+        return found if isinstance(found.get("questions"), dict) else {"questions": found}
+
+    def _json(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise self._broken(text, error.lineno, error.msg) from None
+        except (ValueError, RecursionError) as error:
+            raise TemplateError(f"{self.name} comes to no JSON: {error}.") from None
+
+    def _yaml(self, text: str) -> Any:
+        import yaml
+
+        from structured_server.templates.yaml_loader import load_yaml
+
+        try:
+            # Through JSON: there, keys that YAML takes for numbers are text, and dates are refused.
+            return json.loads(json.dumps(load_yaml(text), allow_nan=False))
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise self._broken(text, line, str(error.problem)) from None
+        except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
+            raise TemplateError(f"{self.name} comes to no YAML that JSON could say: {error}.") from None
+
+    def _broken(self, text: str, line: int, problem: str) -> TemplateError:
+        lines = text.splitlines()
+        shown = lines[min(line, len(lines)) - 1].strip()[:80] if lines else ""
+        kind = self.kind.upper()
+        return TemplateError(
+            f"{self.name} comes to no {kind}: {problem}, in line {line} of what it comes to: {shown}"
+            " (text belongs between quotes, or through tojson)."
+        )
+
+
+def load(source: str | Path) -> Template:
+    """Return a template: a file's, or the packaged one of that name.
+
+    Raises:
+        TemplateError: there is none, or it cannot be read.
+    """
+    path = Path(source)
+    if not path.name.endswith(".tmpl"):
+        return _packaged(str(source))
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise TemplateError(f"cannot read {path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise TemplateError(f"{path} is not UTF-8 text.") from None
+    return parse(str(path), path.name, text)
+
+
+def parse(name: str, file_name: str, text: str) -> Template:
+    """Return the template that a text is.
+
+    Raises:
+        TemplateError: it is none.
+    """
+    kind = next((kind for suffix, kind in _SUFFIXES.items() if file_name.endswith(suffix)), None)
+    if kind is None:
+        raise TemplateError(f"{name} must be called *.json.tmpl or *.yaml.tmpl.")
+    description, described = _header(text)
+    read: _Text = GoText(name, text) if is_go(text) else JinjaText(name, text)
+    variables = tuple(
+        Variable(each, each not in read.optional, described.get(each, ""))
+        for each in sorted(read.names, key=lambda each: ([*described, each].index(each), each))
+    )
+    return Template(name, text, kind, description, variables, read)
+
+
+def packaged() -> list[Template]:
+    """Return the templates of this package."""
+    folder = files("structured_server.templates") / "packaged"
+    found = sorted(
+        (each for each in folder.iterdir() if each.name.endswith(".tmpl")), key=lambda each: each.name
+    )
+    return [parse(each.name.partition(".")[0], each.name, each.read_text("utf-8")) for each in found]
+
+
+def _packaged(name: str) -> Template:
+    known = {each.name: each for each in packaged()}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise TemplateError(
+        f"{name} is no file *.json.tmpl or *.yaml.tmpl, and no packaged template: {', '.join(known)}.{meant}"
+    )
+
+
+def _header(text: str) -> tuple[str, dict[str, str]]:
+    """Return what the comment at the top says of the template and of its variables."""
+    found = _HEADER.match(text)
+    lines = (found[1] or found[2] or "").strip().splitlines() if found else []
+    described = {m[1]: m[2].strip() for line in lines if (m := _DESCRIBED.fullmatch(line))}
+    said = [line.strip() for line in lines if not _DESCRIBED.fullmatch(line)]
+    return " ".join(line for line in said if line), described
