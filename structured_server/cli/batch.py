@@ -14,14 +14,18 @@ import click
 from structured_server.cli.exits import AUTH, BAD_INPUT, INTERRUPTED, SERVER, UNDECIDED, Refused
 from structured_server.cli.options import server_options
 from structured_server.cli.request import read_questions
+from structured_server.cli.template import template_errors
+from structured_server.cli.variables import read_variables, template_option, variable_options
 
 if TYPE_CHECKING:
+    from structured_server.bulk.rows import Source, Survey
     from structured_server.bulk.work import Asking, Reporting, Work
 
 _EPILOG = """\b
 Examples:
   structured-server batch tickets.csv -q questions.yaml -o labelled.csv
   structured-server batch alerts.jsonl -q questions.yaml -o labelled.jsonl --state-column alert
+  structured-server batch tickets.csv -t support_triage -o labelled.csv
   structured-server batch tickets.csv -q questions.yaml --estimate --price-per-hour 0.75
   structured-server batch tickets.csv -q questions.yaml -o labelled.csv --gold team=owner
 
@@ -44,10 +48,11 @@ _FORMAT = click.Choice(["csv", "tsv", "jsonl"])
     "-q",
     "--questions",
     "questions_file",
-    required=True,
     type=click.Path(path_type=Path),
     help="Questions, JSON or YAML.",
 )
+@template_option
+@variable_options
 @click.option("--input-format", type=_FORMAT, help="The input's format; by its suffix if not given.")
 @click.option("--output-format", type=_FORMAT, help="The output's format; by its suffix if not given.")
 @click.option(
@@ -122,7 +127,10 @@ def _prepared(
     *,
     source: Path,
     output: Path | None,
-    questions_file: Path,
+    questions_file: Path | None,
+    template: str | None,
+    variables: tuple[str, ...],
+    data: Path | None,
     input_format: str | None,
     output_format: str | None,
     state_column: str | None,
@@ -150,7 +158,8 @@ def _prepared(
         BulkError: they cannot be followed.
     """
     from structured_server.bulk.asker import HttpAsker
-    from structured_server.bulk.bodies import require_column, state_bodies
+    from structured_server.bulk.bodies import StateBodies, require_column, state_bodies
+    from structured_server.bulk.by_template import TemplateBodies
     from structured_server.bulk.files import Places
     from structured_server.bulk.flat import columns_of, refuse_collisions
     from structured_server.bulk.lines import Lines
@@ -159,6 +168,7 @@ def _prepared(
     from structured_server.bulk.run import Job
     from structured_server.bulk.tally import Tally
     from structured_server.bulk.work import Asking, Reporting, Work
+    from structured_server.templates import load
 
     if output is None and not estimate:
         raise click.UsageError("say where to write: -o FILE, or --estimate to write nothing.")
@@ -166,26 +176,44 @@ def _prepared(
         raise click.UsageError("--price-per-hour is for --estimate.")
     if output is not None and output.exists() and source.exists() and output.samefile(source):
         raise click.UsageError("the output must be another file than the input.")
-    common = _common(questions_file, samples, timeout)
-    questions = common["questions"]
+    if (questions_file is None) == (template is None):
+        raise click.UsageError("say once what is asked: --questions FILE, or --template NAME_OR_FILE.")
+    if template is not None and state_column is not None:
+        raise click.UsageError("a template has its own state: leave --state-column out.")
     reporting = Reporting(sys.stderr, quiet)
     rows = Source(source, format_of(source, input_format, "--input-format"))
     written = "jsonl" if output is None else format_of(output, output_format, "--output-format")
     survey = rows.survey()
+    given = read_variables(variables, data)
+    asked = _asked(questions_file, template, rows, survey, given)
+
+    def complete(body: dict[str, Any]) -> dict[str, Any]:
+        return _common(body, samples, timeout)
+
+    common = complete(asked)
+    questions = common["questions"]
     if id_column is not None:
         require_column(survey, id_column, "--id-column")
     right = _gold(gold, list(questions))
     for column in right.values():
         require_column(survey, column, "--gold")
     apart = {*right.values(), *filter(None, [id_column])}
-    bodies = state_bodies(common, survey, state_column, apart)
+    settings = {name: value for name, value in common.items() if name not in ("questions", "deadline_ms")}
+    bodies: StateBodies | TemplateBodies
+    if template is not None:
+        used = load(template)
+        bodies = TemplateBodies(
+            used, given, questions, lambda body: {**complete(body), "state": body.get("state")}
+        )
+        settings |= {"template": digest_of(used.source), "variables": given}
+    else:
+        bodies = state_bodies(common, survey, state_column, apart)
+        settings |= {"state": list(bodies.columns), "state is a whole row": not bodies.single}
     added = columns_of(questions, prefix)
     refuse_collisions(survey.columns, added, prefix)
     reporting.say(f"The state is {bodies.told()}.")
     lines = Lines(written, survey.columns, added)
-    settings = {name: value for name, value in common.items() if name not in ("questions", "deadline_ms")}
     settings |= {"input format": rows.format, "output format": written}
-    settings |= {"state": list(bodies.columns), "state is a whole row": not bodies.single}
     manifest = Manifest(
         input={"name": source.name, "digest": survey.digest, "rows": survey.rows},
         questions=digest_of(questions),
@@ -203,27 +231,47 @@ def _prepared(
     return work, Asking(asker, concurrency, retry_for), reporting
 
 
-def _common(file: Path, samples: str | None, timeout: float) -> dict[str, Any]:
-    """Return the body that all rows are asked with.
+def _asked(
+    questions_file: Path | None, template: str | None, rows: Source, survey: Survey, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what is asked: the file's questions, or what the template comes to for its first row.
 
-    An answer for which further draws could not be made is asked again rather than kept, unless the file says
-    otherwise: rows shall be comparable.
+    Raises:
+        BulkError: the template does not fit the input.
+        Refused: the questions, or the template, cannot be read.
     """
+    if template is not None:
+        from structured_server.bulk.by_template import first_body
+        from structured_server.templates import load
+
+        with template_errors():
+            return first_body(load(template), rows.rows(), survey.columns, given)
+    assert questions_file is not None
+    if given:
+        raise click.UsageError("-v and -d are for --template.")
     try:
-        body: dict[str, Any] = json.loads(
-            json.dumps(read_questions(file), allow_nan=False)
-        )  # keys that YAML took for numbers or booleans
+        # Through JSON: keys that YAML took for numbers or booleans are text there.
+        body: dict[str, Any] = json.loads(json.dumps(read_questions(questions_file), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise Refused(
-            f"{file} holds something that JSON has no word for, such as a date.", BAD_INPUT
+            f"{questions_file} holds something that JSON has no word for, such as a date.", BAD_INPUT
         ) from None
-    body.pop("state", None)
+    return body
+
+
+def _common(asked: dict[str, Any], samples: str | None, timeout: float) -> dict[str, Any]:
+    """Return what all rows are asked with, without a state.
+
+    An answer for which further draws could not be made is asked again rather than kept, unless the questions
+    say otherwise: rows shall be comparable.
+    """
+    body = {name: value for name, value in asked.items() if name != "state"}
     for name, question in body["questions"].items():
         if not isinstance(question, dict):
-            raise Refused(f"{file}: the question {name} must be an object.", BAD_INPUT)
+            raise Refused(f"the question {name} must be an object.", BAD_INPUT)
     read = body.get("read", {})
     if not isinstance(read, dict):
-        raise Refused(f"{file}: read must be an object.", BAD_INPUT)
+        raise Refused("read must be an object.", BAD_INPUT)
     body["read"] = {"require_draws": True, **read}
     if samples is not None:
         body["read"]["samples"] = int(samples) if samples.isdecimal() else samples
