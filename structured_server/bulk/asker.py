@@ -16,6 +16,7 @@ import httpx
 
 from structured_server.bulk.errors import BadInput
 from structured_server.client import AsyncClient, ClientError, NotFound, Refusal, TimedOut, UnexpectedReply
+from structured_server.google_auth import AuthError
 
 Body = dict[str, Any]
 ROW_BY_ROW = "draws_missing"  # a 503 about one request rather than about the server
@@ -107,6 +108,8 @@ class HttpAsker:
             }
         except ClientError as error:
             raise _meaning(error) from None
+        except AuthError as error:
+            raise Denied(str(error)) from None
         except (KeyError, TypeError):
             raise Unreachable("what answers does not do so as a structured-server does.") from None
         except ValueError:

@@ -18,7 +18,7 @@ Complete = Callable[[Body], Body]
 
 @dataclass(frozen=True, slots=True)
 class TemplateBodies:
-    """What a template comes to for each row. Variables that are `given` are the same for all, and go first."""
+    """What a template comes to for each row. Variables that are `given` are the same for all of them."""
 
     template: Template
     given: Mapping[str, Any]

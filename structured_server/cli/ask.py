@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from structured_server.cli.asking import refused
-from structured_server.cli.exits import BAD_INPUT, Refused
-from structured_server.cli.options import model_option, server_options, stats_option
+from structured_server.cli.exits import AUTH, BAD_INPUT, Refused
+from structured_server.cli.options import Target, model_option, server_options, stats_option, variables
 from structured_server.cli.request import read_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ Examples:
   structured-server ask "Explain discrete block diffusion in two sentences."
   structured-server ask -u https://models.example.com/v1 -m google/diffusiongemma-26B-A4B-it "Why is it fast?"
   structured-server ask --think --stats - < question.txt
+  structured-server ask --vertex-url https://us-central1-aiplatform.googleapis.com/v1/projects/P\\
+/locations/us-central1/endpoints/E:rawPredict "Explain discrete diffusion."
 
 \b
 Any OpenAI-compatible endpoint can be asked. The embedded model only reads: it refuses.
@@ -39,6 +41,12 @@ Exit codes: 0 done, 4 bad input, 5 server, 6 authentication.
 @click.option("--system", help="What stands before it as the system's message.")
 @server_options
 @model_option
+@click.option(
+    "--vertex-url",
+    envvar=variables("VERTEX_URL"),
+    metavar="ENDPOINT",
+    help="An endpoint of Vertex AI in place of --url; it is shown an access token.",
+)
 @click.option("--max-tokens", type=click.IntRange(1), help="Write no more than this.")
 @click.option("--temperature", type=click.FloatRange(0, 2), help="Where the engine takes one.")
 @click.option("--think", is_flag=True, help="Let the model think first, on standard error.")
@@ -48,9 +56,8 @@ def ask(
     prompt: str | None,
     file: Path | None,
     system: str | None,
-    url: str,
-    token: str | None,
-    timeout: float,
+    server: Target,
+    vertex_url: str | None,
     model: str | None,
     max_tokens: int | None,
     temperature: float | None,
@@ -72,7 +79,7 @@ def ask(
     if not no_stream:
         body["stream_options"] = {"include_usage": True}
     begun, first, usage, cut = time.monotonic(), None, None, False
-    with _writing(url, token, timeout, body) as pieces:
+    with _writing(server, vertex_url, body) as pieces:
         for piece in pieces:
             if first is None and (piece.text or piece.thought):
                 first = time.monotonic() - begun
@@ -91,7 +98,7 @@ def ask(
 
 
 @contextmanager
-def _writing(url: str, token: str | None, timeout: float, body: dict[str, Any]) -> Iterator[Iterator[Piece]]:
+def _writing(target: Target, vertex_url: str | None, body: dict[str, Any]) -> Iterator[Iterator[Piece]]:
     """Send the request, and hold the reply open.
 
     Raises:
@@ -102,22 +109,33 @@ def _writing(url: str, token: str | None, timeout: float, body: dict[str, Any]) 
     from structured_server.client.asking import Server, connection_error
     from structured_server.client.errors import ClientError
     from structured_server.client.writing import pieces_of
+    from structured_server.google_auth import AccessTokenAuth, AuthError, vertex_route
 
+    auth: httpx.Auth | None
     try:
-        server = Server.at(url)
-        auth = server.auth(token, None)
+        if vertex_url:
+            address = vertex_route(vertex_url)
+            server, auth = Server.at(address), AccessTokenAuth(address)
+        else:
+            server = Server.at(target.url)
+            address = str(server.url("/v1/chat/completions"))
+            auth = server.auth(target.plain_token, target.auth())
     except ValueError as error:
+        raise Refused(str(error), BAD_INPUT) from None
+    except AuthError as error:
         raise Refused(str(error), BAD_INPUT) from None
     try:
         with (
-            httpx.Client(auth=auth, timeout=timeout) as http,
-            http.stream("POST", server.url("/v1/chat/completions"), json=body) as response,
+            httpx.Client(auth=auth, timeout=target.timeout) as http,
+            http.stream("POST", address, json=body) as response,
         ):
             yield pieces_of(response)
+    except AuthError as error:
+        raise Refused(str(error), AUTH) from None
     except ClientError as error:
         raise refused(error) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise refused(connection_error(error, server, timeout)) from None
+        raise refused(connection_error(error, server, target.timeout)) from None
 
 
 def _shown(text: str, on_a_terminal: bool) -> str:

@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING, Any
 from structured_server.cli.exits import AUTH, BAD_INPUT, SERVER, Refused
 
 if TYPE_CHECKING:
+    from structured_server.cli.options import Target
     from structured_server.client import Client
 
 
 @contextmanager
-def asking(url: str, token: str | None, timeout: float, *, trust_env: bool = True) -> Iterator[Client]:
+def asking(server: Target) -> Iterator[Client]:
     """Open a client; what it raises becomes a message and an exit code.
-
-    `trust_env` heeds proxies that the environment names.
 
     Raises:
         Refused: the address or the token cannot be used, or there is no answer.
     """
     from structured_server.client import Client, ClientError
+    from structured_server.google_auth import AuthError
 
     try:
-        client = Client(url, token=token, timeout=timeout, trust_env=trust_env)
+        client = Client(
+            server.url,
+            token=server.plain_token,
+            auth=server.auth(),
+            timeout=server.timeout,
+            trust_env=server.trust_env,
+        )
     except ValueError as error:
         raise Refused(f"{error}", BAD_INPUT) from None
     try:
@@ -32,6 +38,8 @@ def asking(url: str, token: str | None, timeout: float, *, trust_env: bool = Tru
             yield client
     except ClientError as error:
         raise refused(error) from None
+    except AuthError as error:
+        raise Refused(str(error), AUTH) from None
     except ValueError as error:
         raise Refused(f"{error}", BAD_INPUT) from None
 
@@ -48,13 +56,11 @@ def refused(error: Any) -> Refused:
     return Refused(str(error), SERVER)
 
 
-def ask(
-    url: str, token: str | None, body: dict[str, Any], timeout: float, *, trust_env: bool = True
-) -> dict[str, Any]:
+def ask(server: Target, body: dict[str, Any]) -> dict[str, Any]:
     """Send a decision and return the answer.
 
     Raises:
         Refused: there is no answer, or it is an error.
     """
-    with asking(url, token, timeout, trust_env=trust_env) as client:
+    with asking(server) as client:
         return client.decide_body(body)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from structured_server.cli.exits import AUTH, BAD_INPUT, INTERRUPTED, SERVER, UNDECIDED, Refused
-from structured_server.cli.options import server_options
+from structured_server.cli.options import Target, server_options
 from structured_server.cli.request import read_questions
 from structured_server.cli.template import template_errors
 from structured_server.cli.variables import read_variables, template_option, variable_options
@@ -139,9 +139,7 @@ def _prepared(
     prefix: str,
     gold: tuple[str, ...],
     samples: str | None,
-    url: str,
-    token: str | None,
-    timeout: float,
+    server: Target,
     concurrency: int,
     retry_for: float,
     estimate: bool,
@@ -188,7 +186,7 @@ def _prepared(
     asked = _asked(questions_file, template, rows, survey, given)
 
     def complete(body: dict[str, Any]) -> dict[str, Any]:
-        return _common(body, samples, timeout)
+        return _common(body, samples, server.timeout)
 
     common = complete(asked)
     questions = common["questions"]
@@ -202,9 +200,7 @@ def _prepared(
     bodies: StateBodies | TemplateBodies
     if template is not None:
         used = load(template)
-        bodies = TemplateBodies(
-            used, given, questions, lambda body: {**complete(body), "state": body.get("state")}
-        )
+        bodies = TemplateBodies(used, given, questions, complete)
         settings |= {"template": digest_of(used.source), "variables": given}
     else:
         bodies = state_bodies(common, survey, state_column, apart)
@@ -225,8 +221,10 @@ def _prepared(
     places = Places(output or source)
     work = Work(rows, total, job, places, manifest, Tally(questions, prefix, right), overwrite, retry_errors)
 
+    auth = server.auth()
+
     def asker() -> HttpAsker:
-        return HttpAsker(url, token=token, timeout=timeout)
+        return HttpAsker(server.url, token=server.plain_token, auth=auth, timeout=server.timeout)
 
     return work, Asking(asker, concurrency, retry_for), reporting
 

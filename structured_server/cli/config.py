@@ -11,7 +11,13 @@ import click
 from click.core import ParameterSource
 
 from structured_server.cli.configuration import settings_of
-from structured_server.cli.options import model_option, output_option, server_options, stats_option, variables
+from structured_server.cli.options import (
+    model_option,
+    output_option,
+    server_settings,
+    stats_option,
+    variables,
+)
 
 _EPILOG = """\b
 Examples:
@@ -30,7 +36,7 @@ def config() -> None:
 
 
 @config.command(epilog=_EPILOG)
-@server_options
+@server_settings
 @model_option
 @stats_option
 @output_option
@@ -63,7 +69,8 @@ def _source(ctx: click.Context, name: str) -> str:
     if source is ParameterSource.COMMANDLINE:
         return "flag"
     if source is ParameterSource.ENVIRONMENT:
-        return next((each for each in variables(name.upper()) if os.environ.get(each)), "environment")
+        named = "IMPERSONATE_SERVICE_ACCOUNT" if name == "impersonate" else name.upper()
+        return next((each for each in variables(named) if os.environ.get(each)), "environment")
     if source is ParameterSource.DEFAULT_MAP:
         return str(settings_of(Path.cwd(), Path.home(), os.environ)[name].file)
     return "default"

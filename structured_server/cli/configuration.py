@@ -45,14 +45,13 @@ def _switch(value: Any) -> bool:
 
 KNOWN: Mapping[str, Callable[[Any], Any]] = {
     "url": _text,
-    "vertex_url": _text,
     "model": _text,
     "timeout": seconds_of,
     "stats": _switch,
     "token": _text,
     "gcp_auth": _switch,
     "audience": _text,
-    "impersonate_service_account": _text,
+    "impersonate": _text,
 }
 """The names that a file may hold, and what makes values of what it says."""
 

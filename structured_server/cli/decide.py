@@ -11,7 +11,7 @@ import click
 
 from structured_server.cli.asking import ask
 from structured_server.cli.exits import BAD_INPUT, UNDECIDED, Refused
-from structured_server.cli.options import model_option, server_options, stats_option
+from structured_server.cli.options import Target, model_option, server_options, stats_option
 from structured_server.cli.request import read_images, read_questions, read_state, samples_of
 from structured_server.cli.template import rendered
 from structured_server.cli.variables import read_variables, template_option, variable_options
@@ -86,13 +86,11 @@ def decide(
     state_file: Path | None,
     json_state: bool,
     images: tuple[Path, ...],
-    url: str,
-    token: str | None,
+    server: Target,
     model: str | None,
     samples: str | None,
     layout: str | None,
     isolate: str | None,
-    timeout: float,
     output: Literal["table", "json", "csv"],
     stats: bool,
 ) -> None:
@@ -118,7 +116,7 @@ def decide(
     for name, value in (("samples", samples_of(samples)), ("layout", layout), ("isolate", isolate)):
         if value is not None:
             body.setdefault("read", {})[name] = value
-    answer = ask(url, token, body, timeout)
+    answer = ask(server, body)
     show(answer, output)
     if stats:
         from structured_server.cli.stats import tell_decision

@@ -20,6 +20,7 @@ import structured_server
 from structured_server.api.server import listen
 from structured_server.cli.asking import ask
 from structured_server.cli.exits import SERVER, Refused
+from structured_server.cli.options import Target
 from structured_server.errors import SettingsError
 from structured_server.settings import PREFIX
 
@@ -164,7 +165,8 @@ def _print_decisions(url: str, console: Console) -> None:
     decided: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for incident in all_incidents:
         state = {"alert": incident["title"], "detail": incident["text"]}
-        answer = ask(url, None, {"state": state, "questions": questions}, _READ_LIMIT_S, trust_env=False)
+        server = Target(url, timeout=_READ_LIMIT_S, trust_env=False)
+        answer = ask(server, {"state": state, "questions": questions})
         limits = [each["message"] for each in answer["warnings"] if each["code"] == _LIMITS]
         answer["warnings"] = [each for each in answer["warnings"] if each["code"] != _LIMITS]
         if not decided:

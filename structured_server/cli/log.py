@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from structured_server.cli.exits import BAD_INPUT, DIFFERENT, Refused
-from structured_server.cli.options import output_option, server_options
+from structured_server.cli.options import Target, output_option, server_options
 
 if TYPE_CHECKING:
     from structured_server.decision_log import Selection, Store
@@ -118,9 +118,7 @@ def export(file: Path, **asked: Any) -> None:
 @output_option
 def replay(
     file: Path,
-    url: str,
-    token: str | None,
-    timeout: float,
+    server: Target,
     limit: int | None,
     tolerance: float,
     parallel: int,
@@ -128,11 +126,11 @@ def replay(
     **asked: Any,
 ) -> None:
     """Ask the decisions of FILE again, and compare. They must have been recorded with their states."""
-    from structured_server.cli.replay import Server, ask_again, print_summary, summary_of
+    from structured_server.cli.replay import ask_again, print_summary, summary_of
 
     with _open(file) as store:
         records = store.select(_selection(asked), limit=limit or -1)
-        replayed = ask_again(records, Server(url, token, timeout), parallel)
+        replayed = ask_again(records, server, parallel)
     summary = summary_of(replayed, tolerance)
     if output == "json":
         click.echo(json.dumps(summary, ensure_ascii=False, indent=2))

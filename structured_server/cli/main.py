@@ -21,6 +21,7 @@ from structured_server.cli.lint import lint
 from structured_server.cli.log import log
 from structured_server.cli.models import models
 from structured_server.cli.ping import ping
+from structured_server.cli.proxy import proxy
 from structured_server.cli.serve import serve
 from structured_server.cli.template import template
 from structured_server.environment import service_links
@@ -56,6 +57,7 @@ cli.add_command(keys)
 cli.add_command(log)
 cli.add_command(models)
 cli.add_command(ping)
+cli.add_command(proxy)
 cli.add_command(config)
 cli.add_command(demo)
 

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from structured_server.cli.asking import asking
-from structured_server.cli.options import output_option, server_options
+from structured_server.cli.options import Target, output_option, server_options
 
 _EPILOG = """\b
 Examples:
@@ -23,8 +23,8 @@ Exit codes: 0 done, 4 bad input, 5 server, 6 authentication.
 @click.command(epilog=_EPILOG)
 @server_options
 @output_option
-def models(url: str, token: str | None, timeout: float, output: Literal["table", "json"]) -> None:
+def models(server: Target, output: Literal["table", "json"]) -> None:
     """List the names of the models that a server answers to."""
-    with asking(url, token, timeout) as client:
+    with asking(server) as client:
         names = client.models()
     click.echo(json.dumps(names) if output == "json" else "\n".join(names))

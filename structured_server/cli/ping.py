@@ -10,7 +10,7 @@ import click
 from structured_server.cli.asking import asking
 from structured_server.cli.durations import Duration
 from structured_server.cli.exits import AUTH, SERVER, Refused
-from structured_server.cli.options import server_options
+from structured_server.cli.options import Target, server_options
 
 if TYPE_CHECKING:
     from structured_server.client import Client
@@ -40,11 +40,11 @@ IN_FRONT = {
 @click.command(epilog=_EPILOG)
 @server_options
 @click.option("--wait", type=Duration(), help="Wait for so long until it is ready.")
-def ping(url: str, token: str | None, timeout: float, wait: float | None) -> None:
+def ping(server: Target, wait: float | None) -> None:
     """Tell whether a server is ready and lets you in, step by step."""
-    with asking(url, token, timeout) as client:
+    with asking(server) as client:
         _until_ready(client, wait or 0.0)
-        _let_in(client, token is not None)
+        _let_in(client, server.token is not None)
     click.echo("ready")
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from structured_server.cli.asking import ask
 from structured_server.cli.exits import BAD_INPUT, Refused
+from structured_server.cli.options import Target
 from structured_server.decision_log.comparison import Comparison, compare
 from structured_server.wire.fields import MAX_DEADLINE_MS
 
@@ -23,23 +24,6 @@ SHOWN = 20
 """Decisions that are far apart, of which the summary shows so many."""
 
 STATE = "state"
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Whom to ask."""
-
-    url: str
-    token: str | None
-    timeout: float  # seconds
-
-    def decide(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask.
-
-        Raises:
-            Refused: there is no answer, or it is an error.
-        """
-        return ask(self.url, self.token, body, self.timeout)
 
 
 @dataclass(slots=True)
@@ -51,7 +35,7 @@ class Replayed:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-def ask_again(records: Iterable[dict[str, Any]], server: Server, parallel: int) -> Replayed:
+def ask_again(records: Iterable[dict[str, Any]], server: Target, parallel: int) -> Replayed:
     """Ask each record's questions about its state again, with the same seed.
 
     Raises:
@@ -62,7 +46,7 @@ def ask_again(records: Iterable[dict[str, Any]], server: Server, parallel: int) 
 
     def one(record: dict[str, Any]) -> Comparison | str:
         try:
-            answer = server.decide(_body(record, server.timeout))
+            answer = ask(server, _body(record, server.timeout))
         except Refused as error:
             if error.exit_code != BAD_INPUT:
                 raise
