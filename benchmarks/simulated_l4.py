@@ -89,6 +89,11 @@ class SimulatedL4(FakeBackend):
         for wait in self._early.pop(prompt, ()):
             self._waiting = [each for each in self._waiting if each[1] is not wait]
 
+    async def rest(self) -> None:
+        """Return when nothing is left to read."""
+        if self._work is not None:
+            await self._work
+
     def _join(self, request: ReadRequest) -> asyncio.Future[None]:
         wait = asyncio.get_running_loop().create_future()
         self._waiting.append((request, wait))
@@ -155,6 +160,7 @@ async def simulate(card: Card, cell: Cell, decisions: int, seed: int) -> Found:
         await asyncio.sleep(chance.expovariate(cell.per_second))
         arriving.append(asyncio.ensure_future(decide(number)))
     await asyncio.gather(*arriving)
+    await engine.rest()
     return Found(
         decisions,
         shed,

@@ -63,7 +63,7 @@ def first_body(
     """Return what the template comes to for the first row that it can be filled in with.
 
     Raises:
-        BadInput: a variable has no column, or there is no such row.
+        BadInput: a variable has no column, is none of the template's, or there is no such row.
     """
     there_are = {*columns, *given}
     missing = [each.name for each in template.variables if each.required and each.name not in there_are]
@@ -72,6 +72,9 @@ def first_body(
             f"{template.name} needs {', '.join(missing)}; the input has {', '.join(sorted(there_are))}. "
             f"Name its columns so, or give what is the same for all rows as -v {missing[0]}=TEXT."
         )
+    known = [each.name for each in template.variables]
+    if unknown := [name for name in given if name not in known]:
+        raise BadInput(f"{template.name} has no variable {', '.join(unknown)}; it has {', '.join(known)}.")
     problem = "the input has no rows."
     for row in rows:
         if row.problem is None:

@@ -62,6 +62,7 @@ def test_what_cannot_work_is_told_before_anything_is_asked(tmp_path: Path) -> No
     for arguments, code, said in (
         (("-t", "incident_triage"), 4, "needs alert; the input has text"),
         (("-t", "nope"), 4, "no packaged template"),
+        (("-t", "incident_triage", "-v", "alert=x", "-v", "servise=y"), 4, "no variable servise"),
         (("-t", "incident_triage", "-q", questions), 2, "say once what is asked"),
         ((), 2, "say once what is asked"),
         (("-t", "incident_triage", "--state-column", "text"), 2, "leave --state-column out"),
