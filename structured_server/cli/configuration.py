@@ -10,6 +10,7 @@ from typing import Any
 
 from structured_server.cli.durations import seconds_of
 from structured_server.cli.exits import BAD_INPUT, Refused
+from structured_server.cli.yaml_file import read_yaml
 
 PROJECT_FILES = (".structured-server.yaml", ".dgem.yaml")
 """Looked for in the working folder and in those above it; the first of a folder counts."""
@@ -88,18 +89,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     Raises:
         Refused: it cannot be read, or holds what is no setting.
     """
-    import yaml
-
-    try:
-        said = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise Refused(f"cannot read {file}: {error.strerror}.", BAD_INPUT) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text.", BAD_INPUT) from None
-    except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Refused(f"{file} is no YAML{where}.", BAD_INPUT) from None
+    said = read_yaml(file)
     if said is None:
         return {}
     if not isinstance(said, dict):

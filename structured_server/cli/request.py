@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from structured_server.cli.exits import BAD_INPUT, Refused
+from structured_server.cli.yaml_file import read_file, read_yaml
 
 
 def read_questions(file: Path) -> dict[str, Any]:
@@ -19,18 +20,7 @@ def read_questions(file: Path) -> dict[str, Any]:
     Raises:
         Refused: it cannot be read, or holds something else.
     """
-    import yaml
-
-    try:
-        found = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise Refused(f"cannot read {file}: {error.strerror}.", BAD_INPUT) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text.", BAD_INPUT) from None
-    except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Refused(f"{file} is neither JSON nor YAML{where}.", BAD_INPUT) from None
+    found = read_yaml(file)
     if not isinstance(found, dict) or not found:
         raise Refused(f"{file} must hold questions by id, or an object with `questions`.", BAD_INPUT)
     return found if isinstance(found.get("questions"), dict) else {"questions": found}
@@ -65,12 +55,7 @@ def read_text(argument: str | None, file: Path | None) -> str:
     if file is None:
         assert argument is not None
         return sys.stdin.read() if argument == "-" else argument
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise Refused(f"cannot read {file}: {error.strerror}.", BAD_INPUT) from None
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is not UTF-8 text.", BAD_INPUT) from None
+    return read_file(file)
 
 
 def samples_of(given: str | None) -> int | str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from structured_server.cli.exits import BAD_INPUT, Refused
-from structured_server.cli.request import read_text
+from structured_server.cli.yaml_file import read_file, read_yaml
 
 template_option = click.option(
     "-t", "--template", help="A file *.json.tmpl or *.yaml.tmpl, or the name of a packaged template."
@@ -55,7 +55,7 @@ def read_variables(given: Sequence[str], data: Path | None) -> dict[str, Any]:
         if name.endswith(":"):
             found[name[:-1]] = _json(each, value)
         elif value.startswith("@"):
-            found[name] = read_text(None, Path(value[1:]))
+            found[name] = read_file(Path(value[1:]))
         else:
             found[name] = value
     return found
@@ -69,14 +69,7 @@ def _json(flag: str, value: str) -> Any:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        found = yaml.safe_load(read_text(None, file))
-    except Refused:
-        raise
-    except Exception:  # PyYAML lets through what dates, numbers and tags that are none raise
-        raise Refused(f"{file} is neither JSON nor YAML.", BAD_INPUT) from None
+    found = read_yaml(file)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise Refused(f"{file} must hold an object: variables by name.", BAD_INPUT)
     return found
