@@ -26,15 +26,20 @@ Exit codes: 0 ready, 4 bad input, 5 not ready or no such server, 6 authenticatio
 """
 
 BETWEEN_S = 1.0
+NO_TOKEN = 0
 IN_FRONT = {
-    401: "something in front of the server wants a token, or one for another audience. On Cloud Run: "
-    '--gcp-auth, or --token "$(gcloud auth print-identity-token)".',
+    NO_TOKEN: "something in front of the server wants a token. On Cloud Run: --gcp-auth.",
+    401: "something in front of the server does not take this token: it has ended, or is for another "
+    "audience. On Cloud Run: --gcp-auth with --audience, or gcloud auth print-identity-token.",
     403: "something in front of the server knows who asks and does not let them in. On Cloud Run: gcloud run "
     "services add-iam-policy-binding SERVICE --region REGION --member user:YOU --role roles/run.invoker.",
     404: "nothing is served at this address. On Cloud Run: look at the service's name, region and ingress "
     "with gcloud run services describe SERVICE --region REGION.",
 }
-"""What a platform means that answers in place of the server, by status, and what to do next."""
+"""What a platform means that answers in place of the server, by status, and what to do next.
+
+Cloud Run says 403 to who shows no token, and also to who may not come in.
+"""
 
 
 @click.command(epilog=_EPILOG)
@@ -43,12 +48,13 @@ IN_FRONT = {
 def ping(server: Target, wait: float | None) -> None:
     """Tell whether a server is ready and lets you in, step by step."""
     with asking(server) as client:
-        _until_ready(client, wait or 0.0)
-        _let_in(client, server.token is not None)
+        with_token = server.gcp_auth or server.token is not None
+        _until_ready(client, wait or 0.0, with_token)
+        _let_in(client, server.token is not None, with_token)
     click.echo("ready")
 
 
-def _until_ready(client: Client, wait_s: float) -> None:
+def _until_ready(client: Client, wait_s: float, with_token: bool) -> None:
     """Return once it is ready, saying each step.
 
     Raises:
@@ -62,7 +68,7 @@ def _until_ready(client: Client, wait_s: float) -> None:
             said = client.ready()
         except UnexpectedReply as error:
             if error.status not in (502, 503) or time.monotonic() > end:
-                raise _in_front(error) from None
+                raise _in_front(error, with_token) from None
             said = {"ready": False, "step": "starting"}
         except Unreachable:
             if time.monotonic() > end:
@@ -91,7 +97,7 @@ def _step(said: dict[str, Any]) -> str:
     return f"{said.get('step', 'not ready')}{seconds}{waits}{problem}"
 
 
-def _let_in(client: Client, with_key: bool) -> None:
+def _let_in(client: Client, with_key: bool, with_token: bool) -> None:
     """Say which models there are.
 
     Raises:
@@ -102,7 +108,7 @@ def _let_in(client: Client, with_key: bool) -> None:
     try:
         names = client.models()
     except UnexpectedReply as error:
-        raise _in_front(error) from None
+        raise _in_front(error, with_token) from None
     except (Unauthenticated, Forbidden) as error:
         if with_key:
             raise Refused(f"the server does not know this API key: {error}", AUTH) from None
@@ -110,7 +116,8 @@ def _let_in(client: Client, with_key: bool) -> None:
     click.echo(f"models: {', '.join(names)}")
 
 
-def _in_front(error: Any) -> Refused:
-    means = IN_FRONT.get(error.status)
-    code = AUTH if error.status in (401, 403) else SERVER
+def _in_front(error: Any, with_token: bool) -> Refused:
+    refused = error.status in (401, 403)
+    means = IN_FRONT.get(NO_TOKEN if refused and not with_token else error.status)
+    code = AUTH if refused else SERVER
     return Refused(f"{error.message} That is, {means}" if means else error.message, code)

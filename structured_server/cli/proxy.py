@@ -37,7 +37,7 @@ HOP_BY_HOP = frozenset(
 )
 """Headers of one connection (RFC 9110, 7.6.1)."""
 
-OWN = frozenset([b"host", b"authorization", b"content-length"])
+OWN = frozenset([b"host", b"authorization", b"x-serverless-authorization", b"content-length"])
 """What is said anew to the other side."""
 
 LOCAL = frozenset(["localhost", "127.0.0.1", "[::1]"])
@@ -99,11 +99,15 @@ async def _handed(request: Request, http: httpx.AsyncClient, other: Any) -> Resp
 
     from structured_server.google_auth import AuthError
 
-    host = request.headers.get("host", "").rsplit(":", 1)[0]
-    if host not in LOCAL or "origin" in request.headers or _from_a_page(request):
+    if _from_elsewhere(request):
         return _problem(403, "not_for_pages", "this is for programs of this machine, not for web pages.")
-    address = other.url(request.url.path).copy_with(query=request.url.query.encode() or None)
-    headers = [pair for pair in request.headers.raw if pair[0] not in HOP_BY_HOP | OWN]
+    # As it was written: %2F is no slash.
+    path = request.scope["raw_path"].decode("ascii")
+    address = httpx.URL(f"{str(other.base).rstrip('/')}{path}").copy_with(
+        query=request.scope["query_string"] or None
+    )
+    named = {each.strip().encode() for each in request.headers.get("connection", "").lower().split(",")}
+    headers = [pair for pair in request.headers.raw if pair[0] not in HOP_BY_HOP | OWN | named]
     body = await request.body()
     sent = http.build_request(request.method, address, headers=headers, content=body)
     try:
@@ -128,8 +132,14 @@ async def _pieces(reply: httpx.Response) -> AsyncIterator[bytes]:
         await reply.aclose()
 
 
-def _from_a_page(request: Request) -> bool:
-    return request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+def _from_elsewhere(request: Request) -> bool:
+    """Tell whether a web page of another origin may be asking, by whatever name it finds this machine."""
+    host = request.headers.get("host", "")
+    if host.rsplit(":", 1)[0] not in LOCAL:
+        return True
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return True
+    return request.headers.get("origin", f"http://{host}") != f"http://{host}"
 
 
 def _problem(status: int, code: str, message: str) -> Response:

@@ -39,13 +39,19 @@ class _Kept:
     def another(self, refused: str) -> str:
         """Return a token that lasts and is not the one that was refused.
 
+        One that ends soon serves on while no other is to be had.
+
         Raises:
             AuthError: there is none.
         """
         with self._lock:
             token = self._token
             if token is None or token.value == refused or self._ends_soon(token):
-                token = self._token = self._make()
+                try:
+                    token = self._token = self._make()
+                except AuthError:
+                    if token is None or token.value == refused or time.time() >= token.ends:
+                        raise
             return token.value
 
     def ready(self) -> str | None:
@@ -78,6 +84,9 @@ class _TokenAuth(httpx.Auth):
     def _show(self, request: httpx.Request, token: str) -> None:
         request.headers[self.header] = f"Bearer {token}"
 
+    def _refused(self, response: httpx.Response) -> bool:
+        return response.status_code == 401
+
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
         """Send the request with a token, and once more with another where that one was refused."""
         if not self._wanted(request):
@@ -86,8 +95,8 @@ class _TokenAuth(httpx.Auth):
         token = self._kept.current()
         self._show(request, token)
         response = yield request
-        if _refused_in_front(response):
-            self._show(request, self._kept.another(token))
+        if self._refused(response) and (other := self._kept.another(token)) != token:
+            self._show(request, other)
             yield request
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
@@ -100,16 +109,19 @@ class _TokenAuth(httpx.Auth):
             token = await asyncio.to_thread(self._kept.current)
         self._show(request, token)
         response = yield request
-        if _refused_in_front(response):
-            another = await asyncio.to_thread(self._kept.another, token)
-            self._show(request, another)
+        if not self._refused(response):
+            return
+        other = await asyncio.to_thread(self._kept.another, token)
+        if other != token:
+            self._show(request, other)
             yield request
 
 
 class IdentityAuth(_TokenAuth):
     """Shows Cloud Run's front end who asks. The server's own API `key`, if it has one, goes beside that.
 
-    The audience is the address's scheme and host, unless another is given.
+    The audience is the address's scheme and host, unless another is given. With a `key`, use a client that
+    follows no redirects, as ours does: httpx itself takes only `Authorization` off them.
 
     Raises:
         AuthError: the address is not one that tokens are sent to.
@@ -129,6 +141,10 @@ class IdentityAuth(_TokenAuth):
             request.headers["Authorization"] = f"Bearer {self._key}"
         return super()._wanted(request)
 
+    def _refused(self, response: httpx.Response) -> bool:
+        # Our server, which speaks JSON, refuses its API key.
+        return super()._refused(response) and "json" not in response.headers.get("content-type", "")
+
 
 class AccessTokenAuth(_TokenAuth):
     """Shows Google's APIs, Vertex AI among them, who asks.
@@ -139,8 +155,3 @@ class AccessTokenAuth(_TokenAuth):
 
     def __init__(self, url: str) -> None:
         super().__init__(url, sources.access_token)
-
-
-def _refused_in_front(response: httpx.Response) -> bool:
-    """Tell whether a platform refused the token, rather than our server its API key, which speaks JSON."""
-    return response.status_code == 401 and "json" not in response.headers.get("content-type", "")

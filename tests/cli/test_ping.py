@@ -58,7 +58,7 @@ def test_a_ready_server_says_its_models() -> None:
 @pytest.mark.parametrize(
     ("status", "code", "next_command"),
     [
-        (401, 6, "gcloud auth print-identity-token"),
+        (401, 6, "for another audience"),
         (403, 6, "roles/run.invoker"),
         (404, 5, "gcloud run services describe"),
     ],
@@ -67,9 +67,11 @@ def test_what_a_platform_refuses_is_told_with_the_next_command(
     status: int, code: int, next_command: str
 ) -> None:
     with fronted(status, "<html><body>Error</body></html>") as url:
-        result = run("-u", url)
+        result = run("-u", url, "--token", "some")
+        without = run("-u", url)
     assert code == result.exit_code
     assert next_command in result.output
+    assert ("wants a token. On Cloud Run: --gcp-auth" in without.output) == (status != 404)
 
 
 def test_the_servers_own_key_is_told_from_the_platforms() -> None:

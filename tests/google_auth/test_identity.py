@@ -18,6 +18,7 @@ from google.auth.compute_engine import _metadata
 
 from structured_server.client import AsyncClient, Client, Decision, Noul, UnexpectedReply
 from structured_server.google_auth import AccessTokenAuth, AuthError, IdentityAuth, vertex_route
+from structured_server.google_auth.sources import Token
 from tests.clients.relay import application, running
 from tests.fake_server import FakeServer, answer, serving
 from tests.google_auth.issuer import (
@@ -222,6 +223,7 @@ def test_who_gives_no_token_is_told_with_the_reason_and_the_next_command(
 ) -> None:
     with pytest.raises(AuthError) as caught:
         httpx.get(URL, auth=IdentityAuth(URL), trust_env=False)
+    assert "there is no metadata server here" in str(caught.value)
     assert "gcloud: it is not installed" in str(caught.value)
     assert "gcloud auth login" in str(caught.value)
     gcloud(tmp_path / "bin", monkeypatch, NOBODY)
@@ -232,6 +234,54 @@ def test_who_gives_no_token_is_told_with_the_reason_and_the_next_command(
     gcloud(tmp_path / "bin", monkeypatch, "echo 'not a token'")
     with pytest.raises(AuthError, match="something else than a token"):
         httpx.get(URL, auth=IdentityAuth(URL))
+
+
+def test_a_file_of_credentials_that_cannot_serve_is_told_and_no_other_account_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gcloud(tmp_path / "bin", monkeypatch, "echo ya29.somebody-else")
+    file = tmp_path / "credentials.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    for text, said in (
+        ('{"type": "authorized_user"}', "is of the type authorized_user"),
+        ("{}", "is no file of credentials"),
+        ("[", "is no file of credentials"),
+    ):
+        file.write_text(text)
+        with pytest.raises(AuthError, match=said):
+            httpx.get(URL, auth=IdentityAuth(URL))
+
+
+def test_a_token_that_ends_soon_serves_on_while_no_other_is_to_be_had(
+    front: Front, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer.lifetime_s = 20.0
+    on_this_machine(monkeypatch, issuer)
+    auth = IdentityAuth(URL)
+    decide(front, auth)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
+        monkeypatch.setenv(name, "127.0.0.1:9")
+    importlib.reload(_metadata)
+    kept = auth._kept._token
+    assert kept is not None
+    auth._kept._token = Token(
+        kept.value, kept.made - 1e9, kept.ends
+    )  # so that a tenth of its life is long too
+    decide(front, auth)
+    assert 1 == len(issuer.minted)
+
+
+def test_what_others_say_is_told_without_what_may_be_a_token(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    token = "eyJhbGciOiJSUzI1NiJ9." + "a" * 80
+    gcloud(tmp_path / "bin", monkeypatch, f"echo 'malformed: {token} ya29.abc' >&2; exit 1")
+    with pytest.raises(AuthError) as caught:
+        httpx.get(URL, auth=IdentityAuth(URL))
+    assert "malformed: ..." in str(caught.value)
+    assert token not in str(caught.value)
+    assert "ya29" not in str(caught.value)
 
 
 def test_a_token_is_in_no_message_and_no_representation(

@@ -82,13 +82,34 @@ def test_a_reply_is_handed_on_as_it_comes_and_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}],
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Host": "evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
 )
 def test_web_pages_are_refused(headers: dict[str, str]) -> None:
     with serving(lambda _, body: answer(body)) as server, proxying(server.url) as local:
         reply = httpx.post(f"{local}/decide", json={}, headers=headers)
     assert (403, "not_for_pages") == (reply.status_code, reply.json()["error"]["code"])
     assert [] == server.asked
+
+
+def test_a_page_of_the_server_itself_may_ask_and_paths_stay_as_they_are_written() -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append((request.raw_path, {name.lower(): value for name, value in request.headers.items()}))
+        return web.Response()
+
+    with running(application(handle)) as url, proxying(f"{url}/v1") as local:
+        own = {"Origin": local, "Sec-Fetch-Site": "same-origin", "X-Serverless-Authorization": "Bearer stale"}
+        asked = httpx.get(f"{local}/a%2Fb?c=%20d", headers={**own, "Connection": "x-hop", "X-Hop": "1"})
+    assert 200 == asked.status_code
+    path, headers = seen[0]
+    assert "/a%2Fb?c=%20d" == path
+    assert not {"x-serverless-authorization", "x-hop"} & set(headers)
 
 
 def test_no_server_and_no_token_are_told_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
