@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from tests.gemma import diffusion_gemma_tokenizer
 # A property says what must hold, not how soon: a busy machine is slow now and then.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# A shell's background job is started with Ctrl-C ignored, and all that it starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 WITH_ENGINE = (HERE / "engine", HERE / "e2e", HERE / "inprocess" / "real")

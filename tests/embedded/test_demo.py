@@ -58,7 +58,6 @@ def on_a_terminal() -> Iterator[OnATerminal]:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_hear_interrupts,
         )
         os.close(theirs)
         started.append((process, ours))
@@ -69,11 +68,6 @@ def on_a_terminal() -> Iterator[OnATerminal]:
         process.terminate()
         process.wait(LIMIT_S)
         os.close(ours)
-
-
-def _hear_interrupts() -> None:
-    """Undo what the background jobs of a shell inherit: they ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def read_until(terminal: int, text: str) -> str:
