@@ -130,8 +130,7 @@ class IdentityAuth(_TokenAuth):
     def __init__(
         self, url: str, *, audience: str | None = None, impersonate: str | None = None, key: str | None = None
     ) -> None:
-        known = httpx.URL(url)
-        aimed = audience or f"{known.scheme}://{known.netloc.decode('ascii').rpartition('@')[2]}"
+        aimed = audience or audience_of(httpx.URL(url))
         super().__init__(url, lambda: sources.identity_token(aimed, impersonate))
         self._key = key
         self.header = CLOUD_RUN_HEADER if key else "Authorization"
@@ -144,6 +143,14 @@ class IdentityAuth(_TokenAuth):
     def _refused(self, response: httpx.Response) -> bool:
         # Our server, which speaks JSON, refuses its API key.
         return super()._refused(response) and "json" not in response.headers.get("content-type", "")
+
+
+def audience_of(url: httpx.URL) -> str:
+    """Return whom tokens for Cloud Run are for: the service, also at the address of a tag (tag---service)."""
+    host = url.netloc.decode("ascii").rpartition("@")[2]
+    if url.host.endswith(".run.app"):
+        host = host.rpartition("---")[2]
+    return f"{url.scheme}://{host}"
 
 
 class AccessTokenAuth(_TokenAuth):

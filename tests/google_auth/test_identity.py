@@ -18,6 +18,7 @@ from google.auth.compute_engine import _metadata
 
 from structured_server.client import AsyncClient, Client, Decision, Noul, UnexpectedReply
 from structured_server.google_auth import AccessTokenAuth, AuthError, IdentityAuth, vertex_route
+from structured_server.google_auth.auth import audience_of
 from structured_server.google_auth.sources import Token
 from tests.clients.relay import application, running
 from tests.fake_server import FakeServer, answer, serving
@@ -141,6 +142,19 @@ def test_a_servers_own_key_goes_beside_the_token(
     assert "Bearer sk-own" == server.headers[0]["authorization"]
     assert "x-serverless-authorization" not in server.headers[0]
     assert issuer.minted[0] in front.shown[0]["X-Serverless-Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("url", "audience"),
+    [
+        ("https://triage-abc.a.run.app/v1", "https://triage-abc.a.run.app"),
+        ("https://candidate---triage-abc.a.run.app", "https://triage-abc.a.run.app"),
+        ("https://me@triage.example:8443/x?y", "https://triage.example:8443"),
+        ("https://a---b.example", "https://a---b.example"),
+    ],
+)
+def test_tokens_are_for_the_service_whatever_of_it_is_asked(url: str, audience: str) -> None:
+    assert audience == audience_of(httpx.URL(url))
 
 
 def test_a_token_that_is_refused_is_renewed_once(
