@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any
 
 from structured_server.templates.errors import TemplateError
-from structured_server.templates.text import Json, inserted, to_json
+from structured_server.templates.page import Indented, Page, indented, to_json
 
 _ACTION = re.compile(
     r"\{\{(?P<left>-(?=\s))?\s*(?P<inside>/\*.*?\*/|.*?)\s*(?P<right>(?<=\s)-)?\}\}", re.DOTALL
@@ -44,11 +44,8 @@ def _default(fallback: Any, value: Any = None) -> Any:
     return value or fallback
 
 
-def _indent(spaces: Any, value: Any) -> str:
-    if not isinstance(spaces, int):
-        raise TypeError("indent needs a number of spaces")
-    indented = "\n".join(" " * spaces + line for line in str(value).split("\n"))
-    return Json(indented) if isinstance(value, Json) else indented
+def _indent(spaces: Any, value: Any) -> Indented:
+    return indented(value, spaces)
 
 
 def _text(name: str, change: Callable[[str], str]) -> Callable[[Any], str]:
@@ -90,6 +87,11 @@ class _Action:
     commands: tuple[tuple[_Token, ...], ...]
 
     @property
+    def name(self) -> str:
+        """The first variable, for messages."""
+        return next((token.said for token in _variables(self)), "...")
+
+    @property
     def defaulted(self) -> bool:
         """Whether it has a way of its own where a variable is not given."""
         return any(token.said == "default" for command in self.commands for token in command)
@@ -109,23 +111,22 @@ class GoText:
         actions = [part for part in self._parts if isinstance(part, _Action)]
         uses = [(token.said[1:], action.defaulted) for action in actions for token in _variables(action)]
         self.names = frozenset(name for name, _ in uses)
-        self.optional = self.names - {name for name, own in uses if not own}
+        self.defaults = dict.fromkeys(self.names - {name for name, own in uses if not own})
 
-    def pieces(self, variables: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the text with the variables in their places.
+    def write(self, page: Page, variables: Mapping[str, Any]) -> None:
+        """Write the text, with marks for the variables.
 
         Raises:
             TemplateError: a value cannot stand where it is to.
         """
         for part in self._parts:
             if isinstance(part, str):
-                yield part
+                page.write(part)
                 continue
             try:
-                yield inserted(_value(part, variables))
+                page.write(page.place(_value(part, variables), part.line, part.name))
             except (ValueError, TypeError) as error:
-                said = str(error).replace("tojson", "toJson")
-                raise TemplateError(f"{self._name}, line {part.line}: {said}.") from None
+                raise TemplateError(f"{self._name}, line {part.line}: {error}.") from None
 
     def _read(self, text: str) -> Iterator[str | _Action]:
         at, trim = 0, False
