@@ -83,9 +83,14 @@ class Page:
         spaces = 0
         if isinstance(value, Indented):
             value, spaces = value.value, value.spaces
-        if not isinstance(value, str):
-            value = to_json(value).value
-        self._count(value if isinstance(value, str) else to_json(value))
+        try:
+            if isinstance(value, str):
+                self._count(value)
+            else:
+                self._count(text := to_json(value))
+                value = text.value
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         self.values.append(Placed(value, line, name))
         return " " * spaces + f"{BEGIN}{len(self.values) - 1}{END}"
 
@@ -97,7 +102,7 @@ class Page:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ValueError("holds half a character (a lone surrogate), as no JSON text may") from None
+            raise ValueError("there is half a character in it (a lone surrogate), which is no text") from None
         self._length += len(text)
         if self._length > LONGEST:
             raise TooLong

@@ -39,16 +39,30 @@ def read(kind: Kind, text: str) -> Any:
     Raises:
         Malformed: it is no JSON or no YAML.
     """
+    if kind == "yaml":
+        return _yaml(text, _Marked)
+    return read_json(_STRING_OR_MARK.sub(lambda found: found[1] or f'"{BARE}{found[2]}"', text))
+
+
+def read_yaml(text: str) -> Any:
+    """Return what YAML holds.
+
+    Raises:
+        Malformed: it is none, or more than JSON could say.
+    """
+    return _yaml(text, _Loader)
+
+
+def read_json(text: str) -> Any:
+    """Return what JSON holds.
+
+    Raises:
+        Malformed: it is none.
+    """
     try:
-        return _json(text) if kind == "json" else _yaml(text)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
     except RecursionError:
         raise Malformed("it is nested too deep") from None
-
-
-def _json(text: str) -> Any:
-    bare = _STRING_OR_MARK.sub(lambda found: found[1] or f'"{BARE}{found[2]}"', text)
-    try:
-        return json.loads(bare, object_pairs_hook=_unique, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise Malformed(error.msg, error.lineno) from None
     except ValueError as error:
@@ -68,9 +82,11 @@ def _no_number(word: str) -> NoReturn:
     raise Malformed(f"{word} is no number of JSON")
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str, loader: type[_Loader]) -> Any:
     try:
-        found = yaml.load(text, _Loader)  # noqa: S506  a SafeLoader
+        found = yaml.load(text, loader)  # noqa: S506  a SafeLoader
+    except RecursionError:
+        raise Malformed("it is nested too deep") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Malformed(error.problem or str(error.context), mark.line + 1 if mark else None) from None
@@ -141,9 +157,15 @@ for _name, _pattern, _first in (
         list("-+0123456789."),
     ),
     ("merge", "<<", ["<"]),
-    ("mark", f"{BEGIN}[0-9]+{END}", [BEGIN]),
 ):
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"(?:{_pattern})$"), _first)
 _Loader.add_constructor(f"{_TAG}int", _integer)
 _Loader.add_constructor(f"{_TAG}float", _float)
-_Loader.add_constructor(f"{_TAG}mark", _bare)
+
+
+class _Marked(_Loader):
+    """Tells marks that stand alone outside of quotes."""
+
+
+_Marked.add_implicit_resolver(f"{_TAG}mark", re.compile(f"{BEGIN}[0-9]+{END}$"), [BEGIN])
+_Marked.add_constructor(f"{_TAG}mark", _bare)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +23,7 @@ _SUFFIXES: Mapping[str, Kind] = {
     ".yml.tmpl": "yaml",
 }
 _HEADER = re.compile(r"\s*\{#-?(.*?)-?#\}|\s*\{\{-?\s*/\*(.*?)\*/\s*-?\}\}", re.DOTALL)
-_DESCRIBED = re.compile(r"\s*([A-Za-z_]\w*):\s+(.+)")
+_DESCRIBED = re.compile(r'\s*([A-Za-z_]\w*):\s+(.+?)(?:\s*\(such as "(.*)"\))?\s*')
 
 
 class _Text(Protocol):
@@ -46,6 +46,9 @@ class Variable:
     name: str
     required: bool
     description: str = ""
+    default: Any = None
+    """What the template itself takes where it is not given, as far as that is written out."""
+    example: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class Template:
     description: str
     variables: tuple[Variable, ...]
     text: _Text
+
+    @property
+    def example(self) -> dict[str, str]:
+        """The variables' examples, by name."""
+        return {each.name: each.example for each in self.variables if each.example is not None}
 
     def render(self, given: Mapping[str, Any], *, more_allowed: bool = False) -> dict[str, Any]:
         """Return the request's body. Only what the template uses may be given, unless `more_allowed`.
@@ -127,7 +135,13 @@ def load(source: str | Path) -> Template:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise TemplateError(f"cannot read {path}: {error.strerror}.") from None
+        name = path.name.partition(".")[0]
+        twin = any(each.name == name for each in packaged())
+        hint = (
+            f" There is a packaged one: say {name}, or write it there with "
+            f"`structured-server template new {path} --from {name}`."
+        )
+        raise TemplateError(f"cannot read {path}: {error.strerror}.{hint if twin else ''}") from None
     except UnicodeDecodeError:
         raise TemplateError(f"{path} is not UTF-8 text.") from None
     return parse(str(path), path.name, text)
@@ -144,11 +158,11 @@ def parse(name: str, file_name: str, text: str) -> Template:
         raise TemplateError(f"{name} must be called *.json.tmpl or *.yaml.tmpl.")
     if set(text) & {BEGIN, BARE, END}:
         raise TemplateError(f"{name}: the characters U+E000 to U+E002 mean nothing, and are not read here.")
-    description, described = _header(text)
     read: _Text = GoText(name, text) if is_go(text) else JinjaText(name, text)
+    description, described = _header(text, read.names)
     variables = tuple(
-        Variable(each, each not in read.defaults, described.get(each, ""))
-        for each in sorted(read.names, key=lambda each: ([*described, each].index(each), each))
+        Variable(each, each not in read.defaults, says, read.defaults.get(each), example)
+        for each, (says, example) in described.items()
     )
     return Template(name, text, kind, description, variables, read)
 
@@ -173,10 +187,13 @@ def _packaged(name: str) -> Template:
     )
 
 
-def _header(text: str) -> tuple[str, dict[str, str]]:
-    """Return what the comment at the top says of the template and of its variables."""
+def _header(text: str, names: Collection[str]) -> tuple[str, dict[str, tuple[str, str | None]]]:
+    """Return what the comment at the top says of the template, and of all variables, those it names first."""
     found = _HEADER.match(text)
-    lines = (found[1] or found[2] or "").strip().splitlines() if found else []
-    described = {m[1]: m[2].strip() for line in lines if (m := _DESCRIBED.fullmatch(line))}
-    said = [line.strip() for line in lines if not _DESCRIBED.fullmatch(line)]
-    return " ".join(line for line in said if line), described
+    said, described = [], {}
+    for line in (found[1] or found[2] or "").strip().splitlines() if found else []:
+        if (of := _DESCRIBED.fullmatch(line)) and of[1] in names:
+            described[of[1]] = (of[2], of[3])
+        elif line.strip():
+            said.append(line.strip())
+    return " ".join(said), {**described, **dict.fromkeys(sorted({*names} - {*described}), ("", None))}
