@@ -14,30 +14,21 @@ from inspect import signature
 from typing import Any
 
 from structured_server.templates.errors import TemplateError
+from structured_server.templates.go_instead import INSTEAD
 from structured_server.templates.page import Indented, Page, indented, to_json
 
 _ACTION = re.compile(
-    r"\{\{(?P<left>-(?=\s))?\s*(?P<inside>/\*.*?\*/|.*?)\s*(?P<right>(?<=\s)-)?\}\}", re.DOTALL
+    r'\{\{(?P<left>-(?=\s))?\s*(?P<inside>/\*.*?\*/|(?:"(?:[^"\\\n]|\\.)*"|`[^`]*`|[^"`])*?)\s*'
+    r"(?P<right>(?<=\s)-)?\}\}",
+    re.DOTALL,
 )
 _LEADING_DOT = re.compile(r"""\{\{-?\s*(?:/\*|(?:(?:[^{}"`]|"[^"\n]*"|`[^`]*`)*[\s(|])?\.[A-Za-z_])""")
+_JINJA_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _TOKEN = re.compile(
     r"""\s*(?:(?P<variable>\.[A-Za-z_]\w*(?:\.\w+)*)|(?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)"""
     r"""|(?P<number>-?\d+(?:\.\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<pipe>\|)|(?P<other>\S))"""
 )
 _LITERALS = {"true": True, "false": False, "nil": None}
-INSTEAD = {
-    "if": "{% if name %}...{% endif %}",
-    "else": "{% else %}",
-    "end": "{% endif %} or {% endfor %}",
-    "range": "{% for each in names %}...{% endfor %}",
-    "with": "{% with x = name %}...{% endwith %}",
-    "define": "the text itself, where it is used",
-    "template": "the text itself, where it is used",
-    "block": "the text itself, where it is used",
-    "break": "{% if %} inside the loop",
-    "continue": "{% if %} inside the loop",
-}
-"""What is not read, and how Jinja says it."""
 
 
 def _default(fallback: Any, value: Any = None) -> Any:
@@ -70,7 +61,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def is_go(text: str) -> bool:
     """Tell whether a template is in Go's syntax: its variables begin with a dot."""
-    return _LEADING_DOT.search(text) is not None
+    return _LEADING_DOT.search(_JINJA_COMMENT.sub("", text)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +155,7 @@ class GoText:
 
     def _refuse(self, token: _Token, line: int) -> None:
         where = f"{self._name}, line {line}"
-        if token.kind == "word" and token.said in INSTEAD:
+        if token.kind in ("word", "other") and token.said in INSTEAD:
             raise TemplateError(
                 f"{where}: `{token.said}` of Go templates is not read here; Jinja says {INSTEAD[token.said]}."
             )
@@ -178,7 +169,9 @@ class GoText:
                 f"{where}: {token.said} is a field of a variable; in Jinja write {{{{ {token.said[1:]} }}}}."
             )
         if token.kind == "other":
-            raise TemplateError(f"{where}: {token.said!r} of Go templates is not read here; Jinja has a way.")
+            raise TemplateError(
+                f"{where}: {token.said!r} is not read here: variables, text, and {', '.join(FUNCTIONS)} are."
+            )
 
 
 def _variables(action: _Action) -> Iterator[_Token]:

@@ -126,10 +126,16 @@ def test_a_go_template_is_read_as_go_reads_it() -> None:
         ("{{ if .x }}a{{ end }}", "line 1: `if` of Go templates is not read here; Jinja says {% if name %}"),
         ("\n\n{{ range .xs }}", "line 3: `range`"),
         ("{{ with .x }}", "`with`"),
-        ("{{ printf .x }}", "the function printf is not read here. There are toJson"),
+        ("{{ printf .x }}", "line 1: `printf` of Go templates is not read here; Jinja says the text around"),
         ("{{ .user.name }}", ".user.name is a field of a variable; in Jinja write {{ user.name }}."),
-        ("{{ $x := .y }}", "'$' of Go templates is not read here"),
-        ("{{ (toJson .x) }}", "'(' of Go templates"),
+        ("{{ $x := .y }}", "`$` of Go templates is not read here; Jinja says {% set x = name %}"),
+        ("{{ (toJson .x) }}", "`(` of Go templates is not read here; Jinja says {{ name | first | second }}"),
+        (
+            "\n{{ len .xs }}",
+            "line 2: `len` of Go templates is not read here; Jinja says {{ names | length }}",
+        ),
+        ("{{ sha256sum .x }}", "the function sha256sum is not read here. There are toJson"),
+        ("{{ .x ! }}", "'!' is not read here: variables, text, and toJson"),
         ("{{ .x | }}", "is no pipeline"),
         ("{{ .x .y }}", ".x is no function"),
         ("{{ .x | 7 }}", "7 is no function"),
@@ -145,6 +151,16 @@ def test_what_go_can_and_we_do_not_is_told_with_its_line_and_another_way(text: s
     with pytest.raises(TemplateError) as caught:
         made(text).render({"x": "x", "y": "y", "n": 7, "o": {}}, more_allowed=True)
     assert said in str(caught.value)
+
+
+def test_text_in_quotes_may_hold_what_ends_an_insertion() -> None:
+    text = asking('{{ default "}} {{ `" .x | toJson }}')
+    assert "}} {{ `" == made(text).render({})["state"]
+    assert "}}" == made(asking('"{{- default `}}` .x -}}"')).render({})["state"]
+
+
+def test_a_comment_about_go_does_not_make_a_template_of_jinja_one_of_go() -> None:
+    assert "a" == made("{# {{ .x }} of old #}" + asking('"{{ x }}"')).render({"x": "a"})["state"]
 
 
 @pytest.mark.parametrize(
