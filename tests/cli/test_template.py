@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from structured_server.cli.main import cli
 from structured_server.templates import packaged
+from tests.gemma import MADE
 from tests.proxy import launch_proxy
 
 
@@ -148,3 +149,28 @@ def test_questions_and_template_and_states_are_given_once(tmp_path: Path) -> Non
     asked = ("-q", str(questions))
     for arguments in (("-t", "incident_triage", *asked), (*asked, "-v", "a=b", "x"), ("x",)):
         assert 4 == run("decide", *arguments).exit_code
+
+
+@pytest.mark.parametrize("name", [template.name for template in packaged()])
+def test_lint_finds_nothing_in_a_packaged_template(name: str, tmp_path: Path) -> None:
+    template = next(each for each in packaged() if each.name == name)
+    body = template.render(template.example)
+    del body["state"]
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(body))
+    assert 0 == run("lint", str(file)).exit_code
+
+
+@pytest.mark.parametrize("name", [template.name for template in packaged()])
+@pytest.mark.usefixtures("gemma")  # makes the files, or skips
+def test_every_option_of_a_packaged_template_is_its_own_label(name: str, tmp_path: Path) -> None:
+    """Each is one token of Gemma's vocabulary, and no neighbour has the same."""
+    template = next(each for each in packaged() if each.name == name)
+    body = template.render(template.example)
+    del body["state"]
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(body))
+    report = json.loads(run("lint", str(file), "--tokenizer", str(MADE), "-o", "json").output)
+    asked = [question for group in report["groups"] for question in group["questions"]]
+    assert set(body["questions"]) == {question["id"] for question in asked}
+    assert ([], []) == (report["warnings"], [question["id"] for question in asked if question["aliases"]])
