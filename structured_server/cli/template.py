@@ -26,7 +26,7 @@ _RENDER = """\b
 Examples:
   structured-server template render support_triage -v 'ticket=I cannot log in'
   structured-server template render mine.yaml.tmpl -d vars.json -v text=@letter.txt -o yaml
-  structured-server template render support_triage -v ticket=x --schema
+  structured-server template render support_triage --example --schema
 """
 _NEW = """\b
 Examples:
@@ -71,20 +71,28 @@ def show(source: str, as_it_is: bool) -> None:
         return
     click.echo(found.description or "(nothing is said of it)")
     for each in found.variables:
-        needed = "" if each.required else " (may be left out)"
-        click.echo(f"  {each.name}{needed}{': ' + each.description if each.description else ''}")
+        default = "" if each.default is None else f", default {json.dumps(each.default, ensure_ascii=False)}"
+        needed = "" if each.required else f" (may be left out{default})"
+        example = "" if each.example is None else f', such as "{each.example}"'
+        click.echo(f"  {each.name}{needed}{': ' + each.description if each.description else ''}{example}")
 
 
 @template.command(epilog=_RENDER)
 @click.argument("source", metavar="NAME_OR_FILE")
 @variable_options
+@click.option("--example", is_flag=True, help="Take the template's own examples for what is not given.")
 @click.option("--schema", is_flag=True, help="Print the questions alone.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="json", show_default=True)
 def render(
-    source: str, variables: tuple[str, ...], data: Path | None, schema: bool, output: Literal["json", "yaml"]
+    source: str,
+    variables: tuple[str, ...],
+    data: Path | None,
+    example: bool,
+    schema: bool,
+    output: Literal["json", "yaml"],
 ) -> None:
     """Print the request that a template comes to."""
-    body = rendered(source, read_variables(variables, data))
+    body = rendered(source, read_variables(variables, data), example=example)
     shown: Any = body["questions"] if schema else body
     if output == "yaml":
         import yaml
@@ -116,8 +124,8 @@ def new(file: Path, origin: str) -> None:
     click.echo(f"Wrote {file}. Try it: structured-server template show {file}")
 
 
-def rendered(source: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """Return the request that a template comes to.
+def rendered(source: str, variables: dict[str, Any], *, example: bool = False) -> dict[str, Any]:
+    """Return the request that a template comes to, by its own examples where they are wanted.
 
     Raises:
         Refused: there is no such template, or it cannot be filled in.
@@ -125,7 +133,8 @@ def rendered(source: str, variables: dict[str, Any]) -> dict[str, Any]:
     with template_errors():
         from structured_server.templates import load
 
-        return load(source).render(variables)
+        template = load(source)
+        return template.render({**template.example, **variables} if example else variables)
 
 
 @contextmanager

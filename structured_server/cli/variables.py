@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from structured_server.cli.exits import BAD_INPUT, Refused
-from structured_server.cli.yaml_file import read_file, read_yaml
+from structured_server.cli.yaml_file import read_file
 
 template_option = click.option(
     "-t", "--template", help="A file *.json.tmpl or *.yaml.tmpl, or the name of a packaged template."
@@ -22,7 +22,7 @@ _VARIABLES = (
         "variables",
         multiple=True,
         metavar="NAME=TEXT",
-        help="A variable: text; NAME=@FILE is a file's, NAME:=JSON is JSON.",
+        help="A variable: text; NAME=@FILE is a file's, or standard input's with -; NAME:=JSON is JSON.",
     ),
     click.option(
         "-d",
@@ -55,21 +55,45 @@ def read_variables(given: Sequence[str], data: Path | None) -> dict[str, Any]:
         if name.endswith(":"):
             found[name[:-1]] = _json(each, value)
         elif value.startswith("@"):
-            found[name] = read_file(Path(value[1:]))
+            found[name] = _text_of(name, value[1:])
         else:
             found[name] = value
     return found
 
 
-def _json(flag: str, value: str) -> Any:
+def _text_of(name: str, file: str) -> str:
+    if file == "-":
+        try:
+            return sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refused("what comes from standard input is not UTF-8 text.", BAD_INPUT) from None
     try:
-        return json.loads(value)
-    except ValueError as error:
-        raise Refused(f"-v {flag} is no JSON: {error}.", BAD_INPUT) from None
+        return read_file(Path(file))
+    except Refused as error:
+        raise Refused(
+            f"{error.message} Text that begins with @ is given as {name}:='\"@...\"'.", BAD_INPUT
+        ) from None
+
+
+def _json(flag: str, value: str) -> Any:
+    from structured_server.templates.reading import Malformed, read_json
+
+    try:
+        return read_json(value)
+    except Malformed as error:
+        raise Refused(f"-v {flag[:60]} is no JSON: {error.problem}.", BAD_INPUT) from None
 
 
 def _object(file: Path) -> dict[str, Any]:
-    found = read_yaml(file)
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    from structured_server.templates.reading import Malformed, read_json, read_yaml
+
+    text = read_file(file)
+    try:
+        found = read_json(text) if file.suffix == ".json" else read_yaml(text)
+    except Malformed as error:
+        where = f", line {error.line}" if error.line else ""
+        kind = "JSON" if file.suffix == ".json" else "YAML that JSON could say"
+        raise Refused(f"{file}{where} is no {kind}: {error.problem}.", BAD_INPUT) from None
+    if not isinstance(found, dict):
         raise Refused(f"{file} must hold an object: variables by name.", BAD_INPUT)
     return found

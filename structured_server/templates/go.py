@@ -14,41 +14,29 @@ from inspect import signature
 from typing import Any
 
 from structured_server.templates.errors import TemplateError
-from structured_server.templates.text import Json, inserted, to_json
+from structured_server.templates.go_instead import INSTEAD
+from structured_server.templates.page import Indented, Page, indented, to_json
 
 _ACTION = re.compile(
-    r"\{\{(?P<left>-(?=\s))?\s*(?P<inside>/\*.*?\*/|.*?)\s*(?P<right>(?<=\s)-)?\}\}", re.DOTALL
+    r'\{\{(?P<left>-(?=\s))?\s*(?P<inside>/\*.*?\*/|(?:"(?:[^"\\\n]|\\.)*"|`[^`]*`|[^"`])*?)\s*'
+    r"(?P<right>(?<=\s)-)?\}\}",
+    re.DOTALL,
 )
 _LEADING_DOT = re.compile(r"""\{\{-?\s*(?:/\*|(?:(?:[^{}"`]|"[^"\n]*"|`[^`]*`)*[\s(|])?\.[A-Za-z_])""")
+_JINJA_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _TOKEN = re.compile(
     r"""\s*(?:(?P<variable>\.[A-Za-z_]\w*(?:\.\w+)*)|(?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)"""
     r"""|(?P<number>-?\d+(?:\.\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<pipe>\|)|(?P<other>\S))"""
 )
 _LITERALS = {"true": True, "false": False, "nil": None}
-INSTEAD = {
-    "if": "{% if name %}...{% endif %}",
-    "else": "{% else %}",
-    "end": "{% endif %} or {% endfor %}",
-    "range": "{% for each in names %}...{% endfor %}",
-    "with": "{% with x = name %}...{% endwith %}",
-    "define": "the text itself, where it is used",
-    "template": "the text itself, where it is used",
-    "block": "the text itself, where it is used",
-    "break": "{% if %} inside the loop",
-    "continue": "{% if %} inside the loop",
-}
-"""What is not read, and how Jinja says it."""
 
 
 def _default(fallback: Any, value: Any = None) -> Any:
     return value or fallback
 
 
-def _indent(spaces: Any, value: Any) -> str:
-    if not isinstance(spaces, int):
-        raise TypeError("indent needs a number of spaces")
-    indented = "\n".join(" " * spaces + line for line in str(value).split("\n"))
-    return Json(indented) if isinstance(value, Json) else indented
+def _indent(spaces: Any, value: Any) -> Indented:
+    return indented(value, spaces)
 
 
 def _text(name: str, change: Callable[[str], str]) -> Callable[[Any], str]:
@@ -73,7 +61,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def is_go(text: str) -> bool:
     """Tell whether a template is in Go's syntax: its variables begin with a dot."""
-    return _LEADING_DOT.search(text) is not None
+    return _LEADING_DOT.search(_JINJA_COMMENT.sub("", text)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +76,11 @@ class _Action:
 
     line: int
     commands: tuple[tuple[_Token, ...], ...]
+
+    @property
+    def name(self) -> str:
+        """The first variable, for messages."""
+        return next((token.said for token in _variables(self)), "...")
 
     @property
     def defaulted(self) -> bool:
@@ -109,23 +102,22 @@ class GoText:
         actions = [part for part in self._parts if isinstance(part, _Action)]
         uses = [(token.said[1:], action.defaulted) for action in actions for token in _variables(action)]
         self.names = frozenset(name for name, _ in uses)
-        self.optional = self.names - {name for name, own in uses if not own}
+        self.defaults = dict.fromkeys(self.names - {name for name, own in uses if not own})
 
-    def pieces(self, variables: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the text with the variables in their places.
+    def write(self, page: Page, variables: Mapping[str, Any]) -> None:
+        """Write the text, with marks for the variables.
 
         Raises:
             TemplateError: a value cannot stand where it is to.
         """
         for part in self._parts:
             if isinstance(part, str):
-                yield part
+                page.write(part)
                 continue
             try:
-                yield inserted(_value(part, variables))
+                page.write(page.place(_value(part, variables), part.line, part.name))
             except (ValueError, TypeError) as error:
-                said = str(error).replace("tojson", "toJson")
-                raise TemplateError(f"{self._name}, line {part.line}: {said}.") from None
+                raise TemplateError(f"{self._name}, line {part.line}: {error}.") from None
 
     def _read(self, text: str) -> Iterator[str | _Action]:
         at, trim = 0, False
@@ -163,7 +155,7 @@ class GoText:
 
     def _refuse(self, token: _Token, line: int) -> None:
         where = f"{self._name}, line {line}"
-        if token.kind == "word" and token.said in INSTEAD:
+        if token.kind in ("word", "other") and token.said in INSTEAD:
             raise TemplateError(
                 f"{where}: `{token.said}` of Go templates is not read here; Jinja says {INSTEAD[token.said]}."
             )
@@ -177,7 +169,9 @@ class GoText:
                 f"{where}: {token.said} is a field of a variable; in Jinja write {{{{ {token.said[1:]} }}}}."
             )
         if token.kind == "other":
-            raise TemplateError(f"{where}: {token.said!r} of Go templates is not read here; Jinja has a way.")
+            raise TemplateError(
+                f"{where}: {token.said!r} is not read here: variables, text, and {', '.join(FUNCTIONS)} are."
+            )
 
 
 def _variables(action: _Action) -> Iterator[_Token]:

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from structured_server.templates.errors import TemplateError
+from structured_server.templates.filling import Misplaced, filled
 from structured_server.templates.go import GoText, is_go
 from structured_server.templates.jinja import JinjaText
+from structured_server.templates.page import BARE, BEGIN, END, LONGEST, Page, TooLong
+from structured_server.templates.reading import Kind, Malformed, read
 
-LONGEST = 4 << 20  # characters that a template may come to
-_SUFFIXES: Mapping[str, Literal["json", "yaml"]] = {
+_SUFFIXES: Mapping[str, Kind] = {
     ".json.tmpl": "json",
     ".yaml.tmpl": "yaml",
     ".yml.tmpl": "yaml",
 }
 _HEADER = re.compile(r"\s*\{#-?(.*?)-?#\}|\s*\{\{-?\s*/\*(.*?)\*/\s*-?\}\}", re.DOTALL)
-_DESCRIBED = re.compile(r"\s*([A-Za-z_]\w*):\s+(.+)")
+_DESCRIBED = re.compile(r'\s*([A-Za-z_]\w*):\s+(.+?)(?:\s*\(such as "(.*)"\))?\s*')
 
 
 class _Text(Protocol):
     names: frozenset[str]
-    optional: frozenset[str]
 
-    def pieces(self, variables: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the text with the variables in their places."""
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """What may be left out, with its default as far as that is written out."""
+        ...
+
+    def write(self, page: Page, variables: Mapping[str, Any]) -> None:
+        """Write the text, with marks for the variables."""
         ...
 
 
@@ -41,6 +46,9 @@ class Variable:
     name: str
     required: bool
     description: str = ""
+    default: Any = None
+    """What the template itself takes where it is not given, as far as that is written out."""
+    example: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,15 @@ class Template:
 
     name: str
     source: str
-    kind: Literal["json", "yaml"]
+    kind: Kind
     description: str
     variables: tuple[Variable, ...]
     text: _Text
+
+    @property
+    def example(self) -> dict[str, str]:
+        """The variables' examples, by name."""
+        return {each.name: each.example for each in self.variables if each.example is not None}
 
     def render(self, given: Mapping[str, Any], *, more_allowed: bool = False) -> dict[str, Any]:
         """Return the request's body. Only what the template uses may be given, unless `more_allowed`.
@@ -62,13 +75,12 @@ class Template:
         """
         self._check(given, more_allowed)
         names = {variable.name for variable in self.variables}
-        written, length = [], 0
-        for piece in self.text.pieces({name: value for name, value in given.items() if name in names}):
-            written.append(piece)
-            length += len(piece)
-            if length > LONGEST:
-                raise TemplateError(f"{self.name} comes to more than {LONGEST} characters.")
-        return self._body("".join(written))
+        page = Page()
+        try:
+            self.text.write(page, {name: value for name, value in given.items() if name in names})
+        except TooLong:
+            raise TemplateError(f"{self.name} comes to more than {LONGEST} characters.") from None
+        return self._body(page)
 
     def _check(self, given: Mapping[str, Any], more_allowed: bool) -> None:
         known = [variable.name for variable in self.variables]
@@ -84,44 +96,31 @@ class Template:
                 meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}."
                 raise TemplateError(f"{self.name} has no variable {name}: {meant}")
 
-    def _body(self, text: str) -> dict[str, Any]:
-        found = self._json(text) if self.kind == "json" else self._yaml(text)
-        if not isinstance(found, dict) or not found:
-            raise TemplateError(
-                f"{self.name} must come to an object with `questions`, or to questions by id."
-            )
-        return found if isinstance(found.get("questions"), dict) else {"questions": found}
-
-    def _json(self, text: str) -> Any:
+    def _body(self, page: Page) -> dict[str, Any]:
         try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise self._broken(text, error.lineno, error.msg) from None
-        except (ValueError, RecursionError) as error:
-            raise TemplateError(f"{self.name} comes to no JSON: {error}.") from None
-
-    def _yaml(self, text: str) -> Any:
-        import yaml
-
-        from structured_server.templates.yaml_loader import load_yaml
-
-        try:
-            # Through JSON: there, keys that YAML takes for numbers are text, and dates are refused.
-            return json.loads(json.dumps(load_yaml(text), allow_nan=False))
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise self._broken(text, line, str(error.problem)) from None
-        except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
-            raise TemplateError(f"{self.name} comes to no YAML that JSON could say: {error}.") from None
-
-    def _broken(self, text: str, line: int, problem: str) -> TemplateError:
-        lines = text.splitlines()
-        shown = lines[min(line, len(lines)) - 1].strip()[:80] if lines else ""
-        kind = self.kind.upper()
-        return TemplateError(
-            f"{self.name} comes to no {kind}: {problem}, in line {line} of what it comes to: {shown}"
-            " (text belongs between quotes, or through tojson)."
+            found = filled(read(self.kind, page.text), page.values, text_is_bare=self.kind == "yaml")
+        except Malformed as error:
+            raise self._broken(page, error) from None
+        except Misplaced as error:
+            where = f"{self.name}, line {error.placed.line}"
+            raise TemplateError(f"{where}: {error.placed.name} {error.problem}.") from None
+        if isinstance(found, dict):
+            if isinstance(found.get("questions"), dict) and found["questions"]:
+                return found
+            if "questions" not in found and found and all(isinstance(each, dict) for each in found.values()):
+                return {"questions": found}
+        has = f"; it has {', '.join(found) or 'nothing'}" if isinstance(found, dict) else ""
+        raise TemplateError(
+            f"{self.name} must come to an object with `questions`, or to questions by id{has}."
         )
+
+    def _broken(self, page: Page, error: Malformed) -> TemplateError:
+        said = f"{self.name} comes to no {self.kind.upper()}: {error.problem}"
+        if error.line is None:
+            return TemplateError(f"{said}.")
+        lines = page.text.split("\n")
+        shown = page.shown(lines[min(error.line, len(lines)) - 1]).strip()[:120]
+        return TemplateError(f"{said}, in line {error.line} of what it comes to: {shown}")
 
 
 def load(source: str | Path) -> Template:
@@ -136,7 +135,13 @@ def load(source: str | Path) -> Template:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise TemplateError(f"cannot read {path}: {error.strerror}.") from None
+        name = path.name.partition(".")[0]
+        twin = any(each.name == name for each in packaged())
+        hint = (
+            f" There is a packaged one: say {name}, or write it there with "
+            f"`structured-server template new {path} --from {name}`."
+        )
+        raise TemplateError(f"cannot read {path}: {error.strerror}.{hint if twin else ''}") from None
     except UnicodeDecodeError:
         raise TemplateError(f"{path} is not UTF-8 text.") from None
     return parse(str(path), path.name, text)
@@ -151,11 +156,13 @@ def parse(name: str, file_name: str, text: str) -> Template:
     kind = next((kind for suffix, kind in _SUFFIXES.items() if file_name.endswith(suffix)), None)
     if kind is None:
         raise TemplateError(f"{name} must be called *.json.tmpl or *.yaml.tmpl.")
-    description, described = _header(text)
+    if set(text) & {BEGIN, BARE, END}:
+        raise TemplateError(f"{name}: the characters U+E000 to U+E002 mean nothing, and are not read here.")
     read: _Text = GoText(name, text) if is_go(text) else JinjaText(name, text)
+    description, described = _header(text, read.names)
     variables = tuple(
-        Variable(each, each not in read.optional, described.get(each, ""))
-        for each in sorted(read.names, key=lambda each: ([*described, each].index(each), each))
+        Variable(each, each not in read.defaults, says, read.defaults.get(each), example)
+        for each, (says, example) in described.items()
     )
     return Template(name, text, kind, description, variables, read)
 
@@ -180,10 +187,13 @@ def _packaged(name: str) -> Template:
     )
 
 
-def _header(text: str) -> tuple[str, dict[str, str]]:
-    """Return what the comment at the top says of the template and of its variables."""
+def _header(text: str, names: Collection[str]) -> tuple[str, dict[str, tuple[str, str | None]]]:
+    """Return what the comment at the top says of the template, and of all variables, those it names first."""
     found = _HEADER.match(text)
-    lines = (found[1] or found[2] or "").strip().splitlines() if found else []
-    described = {m[1]: m[2].strip() for line in lines if (m := _DESCRIBED.fullmatch(line))}
-    said = [line.strip() for line in lines if not _DESCRIBED.fullmatch(line)]
-    return " ".join(line for line in said if line), described
+    said, described = [], {}
+    for line in (found[1] or found[2] or "").strip().splitlines() if found else []:
+        if (of := _DESCRIBED.fullmatch(line)) and of[1] in names:
+            described[of[1]] = (of[2], of[3])
+        elif line.strip():
+            said.append(line.strip())
+    return " ".join(said), {**described, **dict.fromkeys(sorted({*names} - {*described}), ("", None))}

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from structured_server.cli.main import cli
 from structured_server.templates import packaged
+from tests.gemma import MADE
 from tests.proxy import launch_proxy
 
 
@@ -35,7 +36,8 @@ def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("name", [template.name for template in packaged()])
 def test_each_packaged_template_is_answered(embedded_url: str, name: str) -> None:
     template = next(each for each in packaged() if each.name == name)
-    flags = [flag for each in template.variables for flag in ("-v", f'{each.name}=He said "no"')]
+    assert set(template.example) == {each.name for each in template.variables}
+    flags = [flag for each, value in template.example.items() for flag in ("-v", f"{each}={value}")]
     result = run("decide", "-u", embedded_url, "-t", name, *flags, "-o", "json")
     assert result.exit_code in (0, 3), result.output
     assert set(json.loads(result.stdout)["answers"]) == set(
@@ -62,7 +64,12 @@ def test_variables_come_from_flags_files_and_json_and_flags_win(tmp_path: Path) 
         (("-v", "alert"), "write NAME=TEXT"),
         (("-v", "=x"), "write NAME=TEXT"),
         (("-v", "alert:={"), "is no JSON"),
+        (("-v", "alert:=NaN"), "is no JSON: NaN is no number"),
+        (("-v", "alert:=" + "[" * 5000), "nested too deep"),
+        (("-v", 'alert:="\\ud800"'), "alert: there is half a character in it"),
+        (("-v", "alert=\udcff"), "alert: there is half a character in it"),
         (("-v", "alert=@/nowhere"), "cannot read /nowhere"),
+        (("-v", "alert=@ann wrote"), """with @ is given as alert:='"@..."'"""),
         (("-d", "/nowhere"), "cannot read /nowhere"),
         ((), "needs alert"),
         (("-v", "alert=x", "-v", "alerts=y"), "did you mean alert?"),
@@ -74,11 +81,53 @@ def test_what_is_wrong_with_variables_exits_with_4(arguments: tuple[str, ...], s
         assert (4, True) == (result.exit_code, said in result.output), result.output
 
 
+def test_a_file_of_variables_holds_what_json_could_say(tmp_path: Path) -> None:
+    for name, text, said in (
+        ("v.json", '{"alert": NaN}', "v.json is no JSON: NaN"),
+        ("v.json", '{"alert": 1,\n"alert" 2}', "v.json, line 2 is no JSON"),
+        ("v.json", "[1]", "must hold an object"),
+        ("v.yaml", "alert: a\nalert: b", "v.yaml, line 2 is no YAML"),
+        ("v.yaml", "alert: !!timestamp 2026-11-30", "no word for its date"),
+    ):
+        (tmp_path / name).write_text(text)
+        result = run("template", "render", "incident_triage", "-d", str(tmp_path / name))
+        assert (4, True) == (result.exit_code, said in result.output), result.output
+    (tmp_path / "v.yaml").write_text("alert: yes\nservice: 2026-11-30\n")
+    body = json.loads(run("template", "render", "incident_triage", "-d", str(tmp_path / "v.yaml")).output)
+    assert {"alert": "yes", "service": "2026-11-30"} == body["state"]
+
+
+def test_a_variable_may_come_from_standard_input() -> None:
+    arguments = ("template", "render", "incident_triage", "-v", "alert=@-")
+    result = CliRunner().invoke(cli, arguments, input="502\n“spike”".encode())
+    assert "502\n“spike”" == json.loads(result.output)["state"]["alert"]
+    broken = CliRunner().invoke(cli, arguments, input=b"\xff")
+    assert (4, True) == (broken.exit_code, "not UTF-8" in broken.output)
+
+
+@pytest.mark.parametrize("name", [template.name for template in packaged()])
+def test_each_packaged_template_has_examples(name: str) -> None:
+    template = next(each for each in packaged() if each.name == name)
+    body = json.loads(run("template", "render", name, "--example").output)
+    state = body["state"] if isinstance(body["state"], dict) else {"ticket": body["state"]}
+    assert set(template.example.values()) == set(state.values())
+
+
+def test_a_file_that_is_not_there_but_packaged_is_told_with_the_way_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "support_triage.json.tmpl"
+    result = run("template", "show", str(file))
+    assert 4 == result.exit_code
+    command = result.output.partition("`structured-server ")[2].partition("`")[0]
+    assert 0 == run(*command.split()).exit_code
+    assert "ticket" in run("template", "show", str(file)).output
+
+
 def test_templates_are_listed_and_shown() -> None:
     listed = run("template", "list").output
     assert all(template.name in listed for template in packaged())
     shown = run("template", "show", "incident_triage").output
-    assert "service (may be left out): the service" in shown
+    assert 'service (may be left out, default "unknown"): the service' in shown
+    assert "such as" in shown
     assert run("template", "show", "incident_triage", "--source").output.startswith("{#")
 
 
@@ -100,3 +149,28 @@ def test_questions_and_template_and_states_are_given_once(tmp_path: Path) -> Non
     asked = ("-q", str(questions))
     for arguments in (("-t", "incident_triage", *asked), (*asked, "-v", "a=b", "x"), ("x",)):
         assert 4 == run("decide", *arguments).exit_code
+
+
+@pytest.mark.parametrize("name", [template.name for template in packaged()])
+def test_lint_finds_nothing_in_a_packaged_template(name: str, tmp_path: Path) -> None:
+    template = next(each for each in packaged() if each.name == name)
+    body = template.render(template.example)
+    del body["state"]
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(body))
+    assert 0 == run("lint", str(file)).exit_code
+
+
+@pytest.mark.parametrize("name", [template.name for template in packaged()])
+@pytest.mark.usefixtures("gemma")  # makes the files, or skips
+def test_every_option_of_a_packaged_template_is_its_own_label(name: str, tmp_path: Path) -> None:
+    """Each is one token of Gemma's vocabulary, and no neighbour has the same."""
+    template = next(each for each in packaged() if each.name == name)
+    body = template.render(template.example)
+    del body["state"]
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps(body))
+    report = json.loads(run("lint", str(file), "--tokenizer", str(MADE), "-o", "json").output)
+    asked = [question for group in report["groups"] for question in group["questions"]]
+    assert set(body["questions"]) == {question["id"] for question in asked}
+    assert ([], []) == (report["warnings"], [question["id"] for question in asked if question["aliases"]])

@@ -126,10 +126,16 @@ def test_a_go_template_is_read_as_go_reads_it() -> None:
         ("{{ if .x }}a{{ end }}", "line 1: `if` of Go templates is not read here; Jinja says {% if name %}"),
         ("\n\n{{ range .xs }}", "line 3: `range`"),
         ("{{ with .x }}", "`with`"),
-        ("{{ printf .x }}", "the function printf is not read here. There are toJson"),
+        ("{{ printf .x }}", "line 1: `printf` of Go templates is not read here; Jinja says the text around"),
         ("{{ .user.name }}", ".user.name is a field of a variable; in Jinja write {{ user.name }}."),
-        ("{{ $x := .y }}", "'$' of Go templates is not read here"),
-        ("{{ (toJson .x) }}", "'(' of Go templates"),
+        ("{{ $x := .y }}", "`$` of Go templates is not read here; Jinja says {% set x = name %}"),
+        ("{{ (toJson .x) }}", "`(` of Go templates is not read here; Jinja says {{ name | first | second }}"),
+        (
+            "\n{{ len .xs }}",
+            "line 2: `len` of Go templates is not read here; Jinja says {{ names | length }}",
+        ),
+        ("{{ sha256sum .x }}", "the function sha256sum is not read here. There are toJson"),
+        ("{{ .x ! }}", "'!' is not read here: variables, text, and toJson"),
         ("{{ .x | }}", "is no pipeline"),
         ("{{ .x .y }}", ".x is no function"),
         ("{{ .x | 7 }}", "7 is no function"),
@@ -138,13 +144,23 @@ def test_a_go_template_is_read_as_go_reads_it() -> None:
         ('{"a": {{ indent "2" .x }}}', "indent needs a number"),
         ('{"a": {{ upper .x .x }}}', "upper is not called with 2 values"),
         ('{"a": {{ .n | upper }}}', "upper needs text"),
-        ('{"a": "{{ .o }}"}', "an object is inserted as JSON only: use toJson"),
+        ('{"a": "{{ .o }}"}', "an object between quotes"),
     ],
 )
 def test_what_go_can_and_we_do_not_is_told_with_its_line_and_another_way(text: str, said: str) -> None:
     with pytest.raises(TemplateError) as caught:
         made(text).render({"x": "x", "y": "y", "n": 7, "o": {}}, more_allowed=True)
     assert said in str(caught.value)
+
+
+def test_text_in_quotes_may_hold_what_ends_an_insertion() -> None:
+    text = asking('{{ default "}} {{ `" .x | toJson }}')
+    assert "}} {{ `" == made(text).render({})["state"]
+    assert "}}" == made(asking('"{{- default `}}` .x -}}"')).render({})["state"]
+
+
+def test_a_comment_about_go_does_not_make_a_template_of_jinja_one_of_go() -> None:
+    assert "a" == made("{# {{ .x }} of old #}" + asking('"{{ x }}"')).render({"x": "a"})["state"]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +172,10 @@ def test_what_go_can_and_we_do_not_is_told_with_its_line_and_another_way(text: s
         ("{{ a }} {{ b }}", {"c": 1}, "needs a, b; given: c"),
         ("{{ ticket }}", {"ticket": "x", "tickets": 1}, "no variable tickets: did you mean ticket?"),
         ("{{ ticket }}", {"ticket": "x", "zzz": 1}, "no variable zzz: it has ticket"),
-        ('{"state": {{ x }}}', {"x": "text"}, "comes to no JSON: Expecting value, in line 1"),
+        ('{"state": {{ x }}}', {"x": "text"}, "line 1: x is text outside of quotes"),
         ('{"a": 1,\n\n "b" 2}', {}, 'in line 3 of what it comes to: "b" 2}'),
-        ('{"a": "{{ x }}"}', {"x": [1]}, "line 1: a list is inserted as JSON only: use tojson"),
-        ('{"a": "{{ x }}"}', {"x": None}, "null is inserted"),
+        ('{"a": "{{ x }}"}', {"x": [1]}, "line 1: x is a list between quotes"),
+        ('{"a": "{{ x }}"}', {"x": None}, "x is null between quotes"),
         ('{"a": {{ x | tojson }}}', {"x": float("nan")}, "cannot be written as JSON"),
         ("[1]", {}, "must come to an object"),
         ("{}", {}, "must come to an object"),
@@ -167,7 +183,7 @@ def test_what_go_can_and_we_do_not_is_told_with_its_line_and_another_way(text: s
         ("{{ x / 0 }}", {"x": 1}, "division by zero"),
         ("{% include 'other' %}", {}, "t.json.tmpl"),
         ("{{ ''.__class__.__mro__ }}", {}, "unsafe"),
-        ("{% for a in range(100000) %}{{ x * 100 }}{% endfor %}", {"x": "y"}, "comes to more"),
+        ("{% for a in range(100000) %}{{ x }}" + "y" * 100 + "{% endfor %}", {"x": "y"}, "comes to more"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, given: dict[str, Any], said: str) -> None:
@@ -181,9 +197,8 @@ def test_what_is_wrong_is_told_with_its_place(text: str, given: dict[str, Any], 
     ("text", "said"),
     [
         ("a: [", "comes to no YAML"),
-        ("a: 2026-13-45", "comes to no YAML"),
-        ("a: 2026-11-30", "comes to no YAML that JSON could say"),
-        ("a: .nan", "comes to no YAML that JSON could say"),
+        ("a: !!timestamp 2026-11-30", "comes to no YAML: JSON has no word for its date"),
+        ("a: .nan", "comes to no YAML: .nan is no number of JSON"),
         ("a: !!python/object:os.system x", "comes to no YAML"),
         ("- a", "must come to an object"),
     ],
