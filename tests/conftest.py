@@ -13,6 +13,7 @@ from structured_server.tokenizer import LoadedTokenizer
 from tests.engine import server
 from tests.engine.server import Engine, Oracle
 from tests.gemma import diffusion_gemma_tokenizer
+from tests.proxy import Proxy, embedded_server
 
 # A property says what must hold, not how soon: a busy machine is slow now and then.
 settings.register_profile("unhurried", deadline=None)
@@ -88,3 +89,16 @@ def oracle() -> Iterator[Oracle]:
     oracle = Oracle(server.default_checkpoint())
     yield oracle
     oracle.close()
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A server with the embedded model, which wants no key."""
+    with embedded_server(tmp_path_factory.mktemp("embedded") / "log") as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def embedded_url(embedded: Proxy) -> str:
+    """Its URL."""
+    return embedded.url

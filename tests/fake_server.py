@@ -72,6 +72,8 @@ def answer(body: dict[str, Any], *, fingerprint: str = "fp_1", warnings: tuple[s
             "model": "fake",
             "answers": answers,
             "undecided": [],
+            "usage": {"input_tokens": 9, "engine_input_tokens": 9, "cached_input_tokens": None},
+            "timings_ms": {"queue": 0.0, "engine": 1.0, "total": 1.0},
             "reading": {"reads": 1, "extended": False},
             "provenance": {"server": "0", "question_set": "qs_0", "fingerprint": fingerprint},
             "warnings": [

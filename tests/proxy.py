@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,14 @@ def launch_proxy(
         else:
             return Proxy(port, process, log)
     pytest.fail(f"the server ended with {process.returncode}: {log.read_text()}")
+
+
+@contextmanager
+def embedded_server(log: Path, *arguments: str) -> Iterator[Proxy]:
+    """Run a server with the embedded model, ready at every width, and end it afterwards."""
+    proxy = launch_proxy(log, ("--backend", "embedded", "--log-level", "warning", *arguments))
+    try:
+        proxy.wait_until_ready()
+        yield proxy
+    finally:
+        proxy.stop()

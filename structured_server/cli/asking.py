@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from structured_server.cli.exits import AUTH, BAD_INPUT, SERVER, Refused
 
+TOLD = frozenset(["undecided", "reading", "usage", "provenance", "timings_ms", "warnings"])
+"""What commands tell of an answer, beside the answers to questions."""
+
 if TYPE_CHECKING:
     from structured_server.cli.options import Target
     from structured_server.client import Client
@@ -62,5 +65,15 @@ def ask(server: Target, body: dict[str, Any]) -> dict[str, Any]:
     Raises:
         Refused: there is no answer, or it is an error.
     """
+    from structured_server.client import UnexpectedReply
+    from structured_server.client.answers import read_reply
+
     with asking(server) as client:
-        return client.decide_body(body)
+        answer = client.decide_body(body)
+        read_reply(answer)
+        if missing := TOLD - answer.keys():
+            raise UnexpectedReply(
+                f"the reply has no {min(missing)}: {server.url} answers, not as a structured-server does.",
+                200,
+            )
+    return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -137,14 +136,7 @@ def _asked(
     assert questions_file is not None
     if given:
         raise click.UsageError("-v and -d are for --template.")
-    try:
-        # Through JSON: keys that YAML took for numbers or booleans are text there.
-        body: dict[str, Any] = json.loads(json.dumps(read_questions(questions_file), allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        raise Refused(
-            f"{questions_file} holds something that JSON has no word for, such as a date.", BAD_INPUT
-        ) from None
-    return body
+    return read_questions(questions_file)
 
 
 def _common(asked: dict[str, Any], samples: str | None, timeout: float) -> dict[str, Any]:

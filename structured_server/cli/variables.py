@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from structured_server.cli.exits import BAD_INPUT, Refused
-from structured_server.cli.yaml_file import read_file
+from structured_server.cli.yaml_file import read_file, read_yaml
 
 template_option = click.option(
     "-t", "--template", help="A file *.json.tmpl or *.yaml.tmpl, or the name of a packaged template."
@@ -85,15 +85,7 @@ def _json(flag: str, value: str) -> Any:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    from structured_server.templates.reading import Malformed, read_json, read_yaml
-
-    text = read_file(file)
-    try:
-        found = read_json(text) if file.suffix == ".json" else read_yaml(text)
-    except Malformed as error:
-        where = f", line {error.line}" if error.line else ""
-        kind = "JSON" if file.suffix == ".json" else "YAML that JSON could say"
-        raise Refused(f"{file}{where} is no {kind}: {error.problem}.", BAD_INPUT) from None
+    found = read_yaml(file)
     if not isinstance(found, dict):
         raise Refused(f"{file} must hold an object: variables by name.", BAD_INPUT)
     return found

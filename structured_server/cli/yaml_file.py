@@ -23,17 +23,16 @@ def read_file(file: Path) -> str:
 
 
 def read_yaml(file: Path) -> Any:
-    """Return what a file holds.
+    """Return what a file holds, .json as JSON. As in templates, YAML is that of 1.2: the key `yes` is text.
 
     Raises:
-        Refused: it cannot be read, or is neither JSON nor YAML.
+        Refused: it cannot be read, is neither JSON nor YAML, or holds what JSON could not say.
     """
-    import yaml
+    from structured_server.templates import reading
 
     text = read_file(file)
     try:
-        return yaml.safe_load(text)
-    except Exception as error:  # PyYAML lets through what dates, numbers and tags that are none raise
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Refused(f"{file} is neither JSON nor YAML{where}.", BAD_INPUT) from None
+        return reading.read_json(text) if file.suffix == ".json" else reading.read_yaml(text)
+    except reading.Malformed as error:
+        where = f", line {error.line}" if error.line else ""
+        raise Refused(f"{file}{where} is neither JSON nor YAML: {error.problem}.", BAD_INPUT) from None

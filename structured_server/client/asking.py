@@ -131,8 +131,12 @@ def decision_of(raw: dict[str, Any], questions: Questions | type[BaseModel]) -> 
 
 
 def question_ids(questions: Questions | type[BaseModel]) -> list[str]:
-    """Return the ids in order."""
-    return list(questions.model_fields if isinstance(questions, type) else questions)
+    """Return the ids in order.
+
+    Raises:
+        BadQuestions: a field of the model cannot be a question.
+    """
+    return list(question_model(questions).questions if isinstance(questions, type) else questions)
 
 
 def connection_error(error: Exception, server: Server, timeout_s: float) -> ClientError:

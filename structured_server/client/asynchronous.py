@@ -18,6 +18,7 @@ from structured_server.client.asking import (
     checked_json,
     connection_error,
     decision_of,
+    question_ids,
     request_body,
 )
 from structured_server.client.errors import ClientError
@@ -113,11 +114,11 @@ class AsyncClient:
     @overload
     async def decide_many(
         self, states: Iterable[Any], questions: type[M], *, concurrency: int = 8, **options: Any
-    ) -> list[Decision[M | None] | ClientError]: ...
+    ) -> list[Decision[M | None] | Exception]: ...
     @overload
     async def decide_many(
         self, states: Iterable[Any], questions: Questions, *, concurrency: int = 8, **options: Any
-    ) -> list[Decision[None] | ClientError]: ...
+    ) -> list[Decision[None] | Exception]: ...
     async def decide_many(
         self,
         states: Iterable[Any],
@@ -128,16 +129,20 @@ class AsyncClient:
     ) -> Any:
         """Answer the same questions about many states, so many at once. The answers are in their order.
 
-        In place of one that failed stands its error.
+        In place of one that failed stands what was raised.
+
+        Raises:
+            BadQuestions: a field of the model cannot be a question.
         """
-        found: dict[int, Decision[Any] | ClientError] = {}
+        question_ids(questions)
+        found: dict[int, Decision[Any] | Exception] = {}
         waiting = enumerate(states)
 
         async def work() -> None:
             for number, state in waiting:
                 try:
                     found[number] = await self.decide(state, questions, **options)
-                except ClientError as error:
+                except Exception as error:  # of one state, which must not lose the others
                     found[number] = error
 
         async with asyncio.TaskGroup() as group:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from structured_server.client.answers import Reply
-from structured_server.client.errors import BadQuestions
+from structured_server.client.errors import BadQuestions, UnexpectedReply
 from structured_server.client.questions import Choice, Noul, Question, Score, Text
 
 M = TypeVar("M", bound=BaseModel)
@@ -63,10 +63,15 @@ class QuestionModel(Generic[M]):
         """Return the model filled with the answers, None where a field must have one and has none.
 
         Its own validators run, and may raise pydantic's ValidationError.
+
+        Raises:
+            UnexpectedReply: an answer is none of the options.
         """
         values: dict[str, Any] = {}
         for name, field in self._fields.items():
             answer = reply.answers[name].answer if name in reply.answers else None
+            if answer is not None and field.members and answer not in field.members:
+                raise UnexpectedReply(f"the answer to {name} is none of its options.", 200)
             if answer is not None:
                 values[name] = field.members[answer] if field.members else answer
             elif field.optional:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ class Abstain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(ABC):
     """What every type of question has: what is asked, when to abstain, and what comes before it."""
 
     kind: ClassVar[str]
@@ -36,9 +37,9 @@ class Question:
     ask_if: Mapping[str, Sequence[bool | int | str]] | None = None
     alone: bool | None = None
 
+    @abstractmethod
     def body(self) -> dict[str, Any]:
         """Return it as JSON."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,13 @@ def ready_of(response: httpx.Response) -> dict[str, Any]:
 
 
 def names_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the names in a list of models, in OpenAI's shape or in System One's."""
+    """Return the names in a list of models, in OpenAI's shape or in System One's.
+
+    Raises:
+        UnexpectedReply: it is no such list.
+    """
     listed = body.get("data") or body.get("models") or []
-    return [str(each.get("id") or each.get("name")) for each in listed]
+    try:
+        return [str(each.get("id") or each["name"]) for each in listed]
+    except (TypeError, AttributeError, KeyError):
+        raise UnexpectedReply("what came is no list of models.", 200) from None

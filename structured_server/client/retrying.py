@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from structured_server.client.errors import ClientError, TimedOut
+from structured_server.client.errors import ClientError
 
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 8.0
@@ -50,7 +50,3 @@ class Attempts:
         if wait + LEAST_LEFT_S > self.left_s:
             raise error
         return wait
-
-    def late(self, place: str) -> TimedOut:
-        """Return that there was no answer in time."""
-        return TimedOut(f"no answer from {place} within {self.timeout_s:g} s.")

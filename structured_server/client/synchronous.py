@@ -19,6 +19,7 @@ from structured_server.client.asking import (
     checked_json,
     connection_error,
     decision_of,
+    question_ids,
     request_body,
 )
 from structured_server.client.errors import ClientError
@@ -109,11 +110,11 @@ class Client:
     @overload
     def decide_many(
         self, states: Iterable[Any], questions: type[M], *, concurrency: int = 8, **options: Any
-    ) -> list[Decision[M | None] | ClientError]: ...
+    ) -> list[Decision[M | None] | Exception]: ...
     @overload
     def decide_many(
         self, states: Iterable[Any], questions: Questions, *, concurrency: int = 8, **options: Any
-    ) -> list[Decision[None] | ClientError]: ...
+    ) -> list[Decision[None] | Exception]: ...
     def decide_many(
         self,
         states: Iterable[Any],
@@ -124,13 +125,17 @@ class Client:
     ) -> Any:
         """Answer the same questions about many states, so many at once. The answers are in their order.
 
-        In place of one that failed stands its error.
-        """
+        In place of one that failed stands what was raised.
 
-        def one(state: Any) -> Decision[Any] | ClientError:
+        Raises:
+            BadQuestions: a field of the model cannot be a question.
+        """
+        question_ids(questions)
+
+        def one(state: Any) -> Decision[Any] | Exception:
             try:
                 return self.decide(state, questions, **options)
-            except ClientError as error:
+            except Exception as error:  # of one state, which must not lose the others
                 return error
 
         with ThreadPoolExecutor(concurrency) as threads:

@@ -21,7 +21,7 @@ from tests.engine.server import require_engine
 GATE = {1: 1.8, 4: 2.5}
 """By reads: the example's processor time over ours must be no less. docs/performance.md has what it is.
 
-Where all processors are busy with other things the ratios are lower by up to a third.
+Where all processors are busy with other things the ratios are lower by more than a third.
 """
 
 ATTEMPTS = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,6 @@ import yaml
 
 from tests.bulk.labelling import QUESTIONS, write_csv
 from tests.bulk.sixty import QUESTION, ROWS, Files
-from tests.proxy import launch_proxy
-
-
-@pytest.fixture(scope="session")
-def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that is ready at every width."""
-    proxy = launch_proxy(
-        tmp_path_factory.mktemp("embedded") / "log",
-        ("--backend", "embedded", "--allow-demo-model", "--log-level", "warning"),
-    )
-    try:
-        proxy.wait_until_ready()
-        yield proxy.url
-    finally:
-        proxy.stop()
 
 
 @pytest.fixture

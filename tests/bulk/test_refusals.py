@@ -83,7 +83,7 @@ def test_bad_input_exits_with_4_and_says_what_would_be_right(
     other.write_text("team\nx\n")
     taken.write_text("precious\n")
     (tmp_path / "flat.yaml").write_text("q: 1")
-    (tmp_path / "date.yaml").write_text("q: {type: noul, instructions: 2026-11-30}")
+    (tmp_path / "date.yaml").write_text("q: {type: noul, instructions: !!timestamp 2026-11-30}")
     common = ("-u", embedded_url)
     for arguments, said in (
         ((tmp_path / "none.csv", "-o", out, "-q", questions), "cannot read"),
@@ -94,7 +94,7 @@ def test_bad_input_exits_with_4_and_says_what_would_be_right(
         ((source, "-o", tmp_path / "no" / "out.csv", "-q", questions), "cannot write"),
         ((source, "-o", out, "-q", broken), "needs at least 2 options"),
         ((source, "-o", out, "-q", tmp_path / "flat.yaml"), "question q must be an object"),
-        ((source, "-o", out, "-q", tmp_path / "date.yaml"), "such as a date"),
+        ((source, "-o", out, "-q", tmp_path / "date.yaml"), "no word for its date"),
         ((source, "-o", out, "-q", questions, "--samples", "many"), "read.samples"),
         ((other, "-o", out, "-q", questions), "--prefix out."),
         ((source, "-o", taken, "-q", questions), "--overwrite"),

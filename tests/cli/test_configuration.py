@@ -89,7 +89,7 @@ def test_a_token_is_not_shown(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("url: [", "is neither JSON nor YAML at line 1"),
+        ("url: [", "line 1 is neither JSON nor YAML"),
         ("- url", "must hold settings by name"),
         ("urll: https://x", "urll is no setting. Did you mean url?"),
         ("zzz: 1", "zzz is no setting. There are url"),

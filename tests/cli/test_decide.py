@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from structured_server.cli.main import cli
 from tests.engine.server import free_port
+from tests.fake_server import serving
 from tests.golden.requests import TEAM, TRIAGE
 from tests.serving import serving_http
 
@@ -123,7 +125,7 @@ def test_bad_input_exits_with_4_and_says_where(url: str, questions: str, tmp_pat
     for arguments, said in (
         (("-q", str(tmp_path / "nothing.yaml"), "x"), "cannot read"),
         (("-q", str(broken), "x"), "line 1"),
-        (("-q", str(date), "x"), "neither JSON nor YAML"),
+        (("-q", str(date), "x"), "questions.urgent"),
         (("-q", str(binary), "x"), "not UTF-8"),
         (("-q", str(empty), "x"), "must hold questions"),
         (("-q", str(bad), "x"), "questions.q.criteria needs at least 2 options"),
@@ -154,6 +156,22 @@ def test_a_server_of_another_kind_exits_with_5(questions: str) -> None:
         thread.join()
     assert 5 == result.exit_code
     assert "not as a structured-server does" in result.output
+
+
+def test_options_named_yes_and_no_are_those_words(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "questions.yaml"
+    file.write_text("known: {type: choice, instructions: 'Seen?', criteria: {yes: null, no: null, on: null}}")
+    answers = json.loads(run("-u", url, "-q", str(file), "-o", "json", "x").stdout)["answers"]
+    assert ["yes", "no", "on"] == list(answers["known"]["probabilities"])
+
+
+def test_what_answers_in_place_of_a_server_is_told_as_such(questions: str) -> None:
+    said: Any
+    for said in ({"hello": 1}, {"model": "m", "answers": {}}, []):
+        with serving(lambda *_, said=said: (200, said, {})) as other:
+            for output in ("table", "csv"):
+                result = run("-u", other.url, "-q", questions, "-o", output, "x")
+                assert (5, False) == (result.exit_code, "Traceback" in result.output), result.output
 
 
 def test_keys_are_sent_and_their_lack_exits_with_6(questions: str) -> None:

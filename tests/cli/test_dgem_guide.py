@@ -13,7 +13,7 @@ import pytest
 
 from structured_server.google_auth import vertex_route
 from tests.fake_server import answer, serving
-from tests.proxy import Proxy, launch_proxy
+from tests.proxy import Proxy, embedded_server
 
 MODEL = "google/diffusiongemma-26B-A4B-it"
 TEMPLATE = """{{/* As dgem's files are written. */}}
@@ -30,16 +30,9 @@ TEMPLATE = """{{/* As dgem's files are written. */}}
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """A server with the embedded model, which answers to the guide's model name and wants a key."""
-    proxy = launch_proxy(
-        tmp_path_factory.mktemp("embedded") / "log",
-        ("--backend", "embedded", "--log-level", "warning", "--model-alias", MODEL),
-    )
-    try:
-        proxy.wait_until_ready()
+    """A server with the embedded model, which answers to the guide's model name."""
+    with embedded_server(tmp_path_factory.mktemp("embedded") / "log", "--model-alias", MODEL) as proxy:
         yield proxy
-    finally:
-        proxy.stop()
 
 
 @pytest.fixture

@@ -142,12 +142,12 @@ def test_bad_input_exits_with_4_and_says_where(folder: Path) -> None:
     broken = folder / "broken.yaml"
     broken.write_text("urgent: [")
     dated = folder / "dated.yaml"
-    dated.write_text("{q: {type: noul, instructions: 2024-01-01}}")
+    dated.write_text("{q: {type: noul, instructions: !!timestamp 2024-01-01}}")
     triage, bad = str(folder / "triage.yaml"), str(folder / "bad.yaml")
     for arguments, said in (
         ((str(folder / "nothing.yaml"),), "cannot read"),
         ((str(broken),), "line 1"),
-        ((str(dated),), "cannot be sent as JSON"),
+        ((str(dated),), "no word for its date"),
         ((bad,), "questions.q.criteria needs at least 2 options"),
         ((triage, "--against", bad), "against.questions.q.criteria needs at least 2 options"),
         ((str(folder / "wrong_read.yaml"), "--samples", "2"), "read"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,10 @@ from click.testing import CliRunner, Result
 from structured_server.cli.main import cli
 from structured_server.templates import packaged
 from tests.gemma import MADE
-from tests.proxy import launch_proxy
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, [*arguments])
-
-
-@pytest.fixture(scope="module")
-def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the embedded model."""
-    proxy = launch_proxy(
-        tmp_path_factory.mktemp("embedded") / "log", ("--backend", "embedded", "--log-level", "warning")
-    )
-    try:
-        proxy.wait_until_ready()
-        yield proxy.url
-    finally:
-        proxy.stop()
 
 
 @pytest.mark.parametrize("name", [template.name for template in packaged()])
@@ -83,10 +68,10 @@ def test_what_is_wrong_with_variables_exits_with_4(arguments: tuple[str, ...], s
 
 def test_a_file_of_variables_holds_what_json_could_say(tmp_path: Path) -> None:
     for name, text, said in (
-        ("v.json", '{"alert": NaN}', "v.json is no JSON: NaN"),
-        ("v.json", '{"alert": 1,\n"alert" 2}', "v.json, line 2 is no JSON"),
+        ("v.json", '{"alert": NaN}', "v.json is neither JSON nor YAML: NaN"),
+        ("v.json", '{"alert": 1,\n"alert" 2}', "v.json, line 2 is neither JSON nor YAML"),
         ("v.json", "[1]", "must hold an object"),
-        ("v.yaml", "alert: a\nalert: b", "v.yaml, line 2 is no YAML"),
+        ("v.yaml", "alert: a\nalert: b", "v.yaml, line 2 is neither JSON nor YAML"),
         ("v.yaml", "alert: !!timestamp 2026-11-30", "no word for its date"),
     ):
         (tmp_path / name).write_text(text)

@@ -62,16 +62,16 @@ class Triage(BaseModel):
 
 
 @pytest.fixture(params=["sync", "async"])
-def decide(request: pytest.FixtureRequest, embedded_url: str) -> Callable[..., Decision[Any]]:
+def decide(request: pytest.FixtureRequest, keyed_url: str) -> Callable[..., Decision[Any]]:
     """Decide with one client or the other."""
 
     def waiting(state: Any, questions: Any, **options: Any) -> Decision[Any]:
-        with Client(embedded_url, token=KEY) as client:
+        with Client(keyed_url, token=KEY) as client:
             return client.decide(state, questions, **options)
 
     def on_a_loop(state: Any, questions: Any, **options: Any) -> Decision[Any]:
         async def work() -> Decision[Any]:
-            async with AsyncClient(embedded_url, token=KEY) as client:
+            async with AsyncClient(keyed_url, token=KEY) as client:
                 decision: Decision[Any] = await client.decide(state, questions, **options)
                 return decision
 
@@ -128,8 +128,8 @@ def test_what_is_undecided_leaves_no_value_or_none_where_that_may_be(
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-def test_addresses_with_and_without_v1_are_the_same(embedded_url: str, suffix: str) -> None:
-    with Client(embedded_url + suffix, token=KEY) as client:
+def test_addresses_with_and_without_v1_are_the_same(keyed_url: str, suffix: str) -> None:
+    with Client(keyed_url + suffix, token=KEY) as client:
         assert client.ready()["ready"]
         assert 1 <= len(client.models())
         assert client.decide(STATE, QUESTIONS).answers
@@ -139,16 +139,16 @@ def test_addresses_with_and_without_v1_are_the_same(embedded_url: str, suffix: s
     ("token", "error", "code"), [(None, Unauthenticated, "missing_key"), ("wrong", Forbidden, "wrong_key")]
 )
 def test_keys_that_are_missing_or_wrong_are_told_apart(
-    embedded_url: str, token: str | None, error: type[ClientError], code: str
+    keyed_url: str, token: str | None, error: type[ClientError], code: str
 ) -> None:
-    with Client(embedded_url, token=token) as client, pytest.raises(error) as caught:
+    with Client(keyed_url, token=token) as client, pytest.raises(error) as caught:
         client.decide(STATE, QUESTIONS)
     assert code == getattr(caught.value, "code", None)
     assert "secret" not in str(caught.value)
 
 
-def test_wrong_input_is_told_by_the_field_and_what_would_be_right(embedded_url: str) -> None:
-    with Client(embedded_url, token=KEY) as client:
+def test_wrong_input_is_told_by_the_field_and_what_would_be_right(keyed_url: str) -> None:
+    with Client(keyed_url, token=KEY) as client:
         with pytest.raises(BadInput) as caught:
             client.decide(STATE, {"team": Choice(options=["one"])})
         assert ("questions", "team", "criteria") == caught.value.path
@@ -163,24 +163,29 @@ def test_wrong_input_is_told_by_the_field_and_what_would_be_right(embedded_url: 
             client.decide({"x": object()}, QUESTIONS)
 
 
-def test_many_states_keep_their_order_and_one_failure_loses_no_other(embedded_url: str) -> None:
-    states = [STATE, "x " * 50_000, "Card charges are declined: refunds and payments fail."] * 3
-    with Client(embedded_url, token=KEY) as client:
+def test_many_states_keep_their_order_and_one_failure_loses_no_other(keyed_url: str) -> None:
+    states = [
+        STATE,
+        "x " * 50_000,
+        {"x": float("nan")},
+        "Card charges are declined: refunds and payments fail.",
+    ] * 3
+    with Client(keyed_url, token=KEY) as client:
         found = client.decide_many(states, Triage, concurrency=4)
 
     async def on_a_loop() -> list[Any]:
-        async with AsyncClient(embedded_url, token=KEY) as client:
+        async with AsyncClient(keyed_url, token=KEY) as client:
             return [*await client.decide_many(states, Triage, concurrency=4)]
 
     for answers in (found, asyncio.run(on_a_loop())):
         kinds = [type(each).__name__ for each in answers]
-        assert ["Decision", "BadInput", "Decision"] * 3 == kinds
+        assert ["Decision", "BadInput", "ValueError", "Decision"] * 3 == kinds
         teams = [each.value.team for each in answers if isinstance(each, Decision) and each.value]
         assert ["networking", "billing"] * 3 == teams
 
 
-def test_system_one_servers_are_asked_in_their_own_format(embedded_url: str) -> None:
-    with Client(embedded_url, token=KEY, dialect="systemone") as client:
+def test_system_one_servers_are_asked_in_their_own_format(keyed_url: str) -> None:
+    with Client(keyed_url, token=KEY, dialect="systemone") as client:
         decision = client.decide(STATE, QUESTIONS)
         team = decision.answers["team"]
         assert isinstance(team, ChoiceAnswer)
@@ -282,5 +287,5 @@ def check_types(client: Client, asynchronous: AsyncClient) -> None:
     """Never run: mypy holds the types that callers see."""
     assert_type(client.decide("x", Triage), Decision[Triage | None])
     assert_type(client.decide("x", QUESTIONS), Decision[None])
-    assert_type(client.decide_many(["x"], Triage), list[Decision[Triage | None] | ClientError])
+    assert_type(client.decide_many(["x"], Triage), list[Decision[Triage | None] | Exception])
     _: Awaitable[Decision[Triage | None]] = asynchronous.decide("x", Triage)

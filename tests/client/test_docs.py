@@ -9,15 +9,14 @@ import pytest
 
 from structured_server import client
 from structured_server.client import errors
-from tests.proxy import Proxy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_each_block_runs(number: int, open_server: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    code = BLOCKS[number].replace("http://127.0.0.1:8080", open_server.url)
+def test_each_block_runs(number: int, embedded_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = BLOCKS[number].replace("http://127.0.0.1:8080", embedded_url)
     block = compile(code, f"docs/sdk.md, block {number}", "exec", dont_inherit=True)
     exec(block, {"__name__": "__main__"})  # noqa: S102  as a reader would run it
     printed = capsys.readouterr().out

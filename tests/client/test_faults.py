@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, Field
 
 from structured_server.client import (
     AsyncClient,
@@ -152,6 +154,34 @@ def test_what_answers_in_place_of_the_server_is_told_as_such() -> None:
         pytest.raises(UnexpectedReply, match="no answer to urgent"),
     ):
         ask(server.url)
+
+
+def test_an_answer_that_is_no_option_is_no_value() -> None:
+    class Colour(Enum):
+        RED = "red"
+        BLUE = "blue"
+
+    class Order(BaseModel):
+        colour: Colour = Field(description="Which?")
+
+    def green(_: int, body: dict[str, Any]) -> Reply:
+        said = answer(body)[1]
+        said["answers"]["colour"]["answer"] = "green"
+        return 200, said, {}
+
+    with (
+        serving(green) as server,
+        Client(server.url) as client,
+        pytest.raises(UnexpectedReply, match="colour is none of its options"),
+    ):
+        client.decide("x", Order)
+
+
+@pytest.mark.parametrize("said", [{"data": 7}, {"data": [7]}, {"models": [{}]}])
+def test_a_list_of_models_that_is_none_is_told_as_such(said: Any) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=said))
+    with Client("https://host", transport=transport) as client, pytest.raises(UnexpectedReply):
+        client.models()
 
 
 def test_what_is_not_there_yet_in_an_answer_is_kept() -> None:

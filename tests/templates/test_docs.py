@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,11 @@ import yaml
 from structured_server.templates import TemplateError, packaged, parse
 from structured_server.templates.go_instead import INSTEAD
 from structured_server.templates.jinja import FILTERS
-from tests.proxy import launch_proxy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = [block for language, block in BLOCKS if language == "bash"]
 MINE, OLD = (block for language, block in BLOCKS if not language)
-
-
-@pytest.fixture(scope="module")
-def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the embedded model."""
-    proxy = launch_proxy(
-        tmp_path_factory.mktemp("embedded") / "log", ("--backend", "embedded", "--log-level", "warning")
-    )
-    try:
-        proxy.wait_until_ready()
-        yield proxy.url
-    finally:
-        proxy.stop()
 
 
 def run(block: str, folder: Path, url: str = "") -> str:
